@@ -1,0 +1,44 @@
+"""The exception types that users of hf_embinit may catch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class EmbinitError(Exception):
+    """Base of every error that hf_embinit raises on purpose."""
+
+
+class InvalidArgumentError(EmbinitError, ValueError):
+    """An argument or flag has a value that cannot work."""
+
+
+class UnknownNameError(EmbinitError, KeyError):
+    """A name that is in no registry; the message suggests the nearest ones."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        known = sorted(known)
+        close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+        hint = f" Did you mean: {', '.join(close)}?" if close else ""
+        self.message = f"Unknown {kind} {name!r}.{hint} Available: {', '.join(known) or 'none'}."
+        super().__init__(self.message)
+
+    def __str__(self) -> str:  # KeyError would print the repr
+        return self.message
+
+
+class VectorFileError(EmbinitError, ValueError):
+    """A file of vectors is malformed; the message names the file and the line."""
+
+
+class UnsupportedModelError(EmbinitError, TypeError):
+    """The model keeps its embeddings in a way that cannot be handled; nothing was changed."""
+
+
+class DataNotFoundError(EmbinitError, FileNotFoundError):
+    """Data is neither on disk nor reachable; the message says how to provide it."""
+
+
+class RunFolderError(EmbinitError, RuntimeError):
+    """A run folder cannot be used as asked (finished already, or damaged)."""

@@ -1,0 +1,3 @@
+"""Initialisers: pure functions from an `InitContext` to rows. Importing this package fills the registry."""
+
+from __future__ import annotations

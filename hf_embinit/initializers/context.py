@@ -1,0 +1,72 @@
+"""`InitContext`: what an initialiser may read. N rows in the whole table, D width, R rows asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from ..vectors.pretrained_vectors import PretrainedVectors
+
+
+@dataclass
+class InitContext:
+    """One request for rows. An initialiser returns a float32 tensor `[num_rows, embedding_dim]` on the CPU or on the
+    device of `existing`; the caller casts, places and zeroes the padding row."""
+
+    num_rows: int
+    """R: rows to make."""
+    embedding_dim: int
+    """D."""
+    num_embeddings: int
+    """N: rows of the whole table once these are in (Xavier's fan-in)."""
+    generator: torch.Generator
+    """The only source of randomness (a CPU generator, so that numbers do not depend on the device)."""
+    tokens: list[str] | None = None
+    """The token string of each row asked for, in the spelling of `token_family`."""
+    token_family: str = "words"
+    special_rows: frozenset[int] = frozenset()
+    """Rows (0..R-1) that hold special tokens: never looked up in word vectors."""
+    padding_row: int | None = None
+    """Row (0..R-1) of the padding token, left out of statistics; the caller sets it to zero."""
+    vectors: PretrainedVectors | None = None
+    existing: Tensor | None = None
+    """`[N_old, D]`: the table as it was, when rows are added beside it."""
+    existing_rows: Tensor | None = None
+    """Indices into `existing` that statistics may use: without padding, reserved and never-trained rows."""
+    existing_tokens: list[str] | None = None
+    """Token strings of `existing`, for `copy` and for initialisers that align vocabularies."""
+    tokenize: Callable[[str], list[int]] | None = None
+    """Text -> ids in `existing`, by the tokenizer as it was before the change."""
+    texts: list[str] | None = None
+    """The surface text of each row asked for (`" Aragorn"` for a byte-level word-start token)."""
+    role: str = "input"
+    """`input` or `output`: which matrix the rows are for."""
+    initializer_range: float = 0.02
+    """The model's own `initializer_range`, for `default`."""
+    report: dict[str, Any] = field(default_factory=dict)
+    """Initialisers add what a reader of the report should know: coverage, missing tokens, per-row sources."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """`(R, D)`."""
+        return self.num_rows, self.embedding_dim
+
+    def require(self, name: str, for_init: str) -> Any:
+        """The field `name`, or `InvalidArgumentError` saying which argument provides it."""
+        value = getattr(self, name)
+        if value is None:
+            argument = {
+                "vectors": "vectors= (--vectors): a file, folder or Hub id",
+                "tokens": "tokenizer=",
+                "tokenize": "tokenizer=",
+                "texts": "tokenizer=",
+                "existing_tokens": "tokenizer=",
+                "existing": "a model with an existing table",
+            }.get(name, name)
+            raise InvalidArgumentError(f"init {for_init!r} needs {argument}")
+        return value

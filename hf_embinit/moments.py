@@ -1,0 +1,91 @@
+"""Moments of embedding matrices: pure functions on tensors. `N` rows (vocabulary), `D` columns (width)."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .errors import InvalidArgumentError
+
+
+def xavier_std(num_embeddings: int, embedding_dim: int) -> float:
+    """Standard deviation of a Xavier-uniform `[N, D]` table: sqrt(2 / (N + D)) (Glorot & Bengio 2010, Eq. 16)."""
+    return math.sqrt(2.0 / (num_embeddings + embedding_dim))
+
+
+def xavier_bound(num_embeddings: int, embedding_dim: int) -> float:
+    """Largest absolute value of a Xavier-uniform `[N, D]` table: sqrt(6 / (N + D))."""
+    return math.sqrt(6.0 / (num_embeddings + embedding_dim))
+
+
+def standardize(x: Tensor, mean: float = 0.0, std: float = 1.0, *, per_dimension: bool = False) -> Tensor:
+    """`x` `[N, D]` moved to the given mean and sample standard deviation (Kim et al. 2024, Eq. 1 and Eq. 4).
+
+    One mean and one sample standard deviation over all N*D entries, as the paper has it; `per_dimension=True` takes
+    them for each of the D columns instead. Raises `InvalidArgumentError` when `x` is constant or not finite, since
+    its standard deviation can then not be scaled.
+    """
+    x64 = x.double()
+    if per_dimension:
+        x_mean, x_std = x64.mean(0, keepdim=True), x64.std(0, keepdim=True)
+    else:
+        x_mean, x_std = x64.mean(), x64.std()
+    if not bool(torch.isfinite(x_std).all()) or not bool((x_std > 0).all()):
+        raise InvalidArgumentError(
+            f"cannot standardize a matrix of shape {tuple(x.shape)}: its standard deviation is "
+            f"{'not finite' if not bool(torch.isfinite(x_std).all()) else 'zero'}"
+        )
+    return ((x64 - x_mean) * (std / x_std) + mean).to(x.dtype)
+
+
+ShuffleMode = Literal["elements", "rows", "rows_and_columns"]
+
+
+def shuffle(x: Tensor, mode: ShuffleMode = "elements", *, generator: torch.Generator) -> Tensor:
+    """`x` `[N, D]` with its entries permuted: the values stay to the last bit, the meaning goes.
+
+    `elements` permutes all N*D entries; `rows` permutes whole rows; `rows_and_columns` permutes rows and then columns,
+    which keeps the geometry up to relabelling (Kim et al. 2024, section 3.4, leaves open which was meant).
+    """
+
+    def permutation(n: int) -> Tensor:
+        return torch.randperm(n, generator=generator, device=generator.device).to(x.device)
+
+    if mode == "elements":
+        return x.reshape(-1)[permutation(x.numel())].view_as(x)
+    if mode == "rows":
+        return x[permutation(x.shape[0])]
+    if mode == "rows_and_columns":
+        return x[permutation(x.shape[0])][:, permutation(x.shape[1])]
+    raise InvalidArgumentError(f"shuffle mode {mode!r} is not one of 'elements', 'rows', 'rows_and_columns'")
+
+
+def gaussian_rows(
+    x: Tensor,
+    num_rows: int,
+    *,
+    scale: float = 1e-5,
+    generator: torch.Generator,
+    mean: Tensor | None = None,
+    block_rows: int = 8192,
+) -> Tensor:
+    """`[num_rows, D]` float32 draws from N(mean(x), scale * Sigma(x)) without forming the D x D covariance.
+
+    With z ~ N(0, I) of shape `[num_rows, N]`, `mean + sqrt(scale / N) * z @ (x - mean)` has exactly that distribution
+    (Sigma with 1/N, as Hewitt 2021). Works for N <= D, needs no definiteness check, and streams `x` by blocks of
+    `block_rows` rows, so extra memory is one block.
+    """
+    n = x.shape[0]
+    if n == 0:
+        raise InvalidArgumentError("cannot draw rows from the distribution of an empty table")
+    if mean is None:
+        mean = torch.stack([b.sum(0, dtype=torch.float32) for b in x.split(block_rows)]).sum(0) / n
+    mean = mean.to(torch.float32)
+    noise = torch.zeros(num_rows, x.shape[1], dtype=torch.float32, device=x.device)
+    for block in x.split(block_rows):
+        z = torch.randn(num_rows, block.shape[0], generator=generator, device=generator.device).to(x.device)
+        noise.addmm_(z, block.to(torch.float32) - mean)
+    return mean + noise.mul_(math.sqrt(scale / n))

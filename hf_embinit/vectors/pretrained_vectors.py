@@ -1,0 +1,42 @@
+"""`PretrainedVectors`: tokens, their rows, and where both came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+TokenFamily = Literal["words", "wordpiece", "byte_level", "sentencepiece"]
+"""How token strings spell a word start: plain words; BERT's `##` for a continuation; GPT-2's `Ġ`; SentencePiece's `▁`."""
+
+
+@dataclass
+class PretrainedVectors:
+    """Rows of a pre-trained embedding table with the token of each, and the record of their source."""
+
+    tokens: list[str]
+    """The token of each row, in the spelling of `family`."""
+    matrix: Tensor
+    """`[n, D]` float32 on the CPU."""
+    name: str
+    """File name, folder or Hub id that the rows were read from."""
+    family: TokenFamily = "words"
+    revision: str | None = None
+    """Commit of the Hub repository, when the source is one."""
+    digest: str | None = None
+    """`sha256:...` of the bytes the rows were read from, or of the rows themselves when the whole was not read."""
+    report: dict[str, Any] = field(default_factory=dict)
+    """What the reader met: rows in the file, duplicates, skipped lines, header, and so on."""
+
+    def __post_init__(self) -> None:
+        if self.matrix.ndim != 2 or self.matrix.shape[0] != len(self.tokens):
+            raise ValueError(f"{len(self.tokens)} tokens but a matrix of shape {tuple(self.matrix.shape)}")
+
+    @property
+    def dim(self) -> int:
+        """Width D of the rows."""
+        return self.matrix.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
