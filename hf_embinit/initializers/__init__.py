@@ -1,3 +1,8 @@
 """Initialisers: pure functions from an `InitContext` to rows. Importing this package fills the registry."""
 
 from __future__ import annotations
+
+from . import random
+from .context import InitContext
+
+__all__ = ["InitContext", "random"]
