@@ -1,0 +1,184 @@
+"""Statistics of embedding tables, beside those of Xavier and of the position encodings. `N` rows, `D` columns.
+
+All of them are taken before the sqrt(D) input scaling unless `scale` says otherwise (Kim et al. 2024, Tables 2, 6, 8).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from ..moments import xavier_bound, xavier_std
+
+_BLOCK_ROWS = 16384
+
+
+@dataclass(frozen=True)
+class EmbeddingStatistics:
+    """What the entries and rows of one `[N, D]` table look like. None where a value was not taken."""
+
+    num_embeddings: int
+    embedding_dim: int
+    min: float
+    max: float
+    mean: float
+    """Mean of all N*D entries."""
+    std: float
+    """Sample standard deviation of all N*D entries."""
+    kurtosis: float | None = None
+    """Excess kurtosis of the entries: 0 for a normal distribution, -1.2 for a uniform one."""
+    row_norm_mean: float | None = None
+    """Mean Euclidean norm of the rows."""
+    row_norm_min: float | None = None
+    row_norm_max: float | None = None
+    effective_rank: float | None = None
+    """exp(entropy of the normalized singular values), 1..min(N, D) (Roy & Vetterli 2007)."""
+    scale: float = 1.0
+    """Factor that the table was multiplied by before the statistics: 1, or sqrt(D) for the scaled input."""
+
+    def scaled(self, factor: float) -> EmbeddingStatistics:
+        """The statistics of the same table times `factor` > 0, without reading the table again."""
+        if not factor > 0:
+            raise InvalidArgumentError(f"factor must be positive, got {factor}")
+        names = ("min", "max", "mean", "std", "row_norm_mean", "row_norm_min", "row_norm_max", "scale")
+        changed = {n: None if getattr(self, n) is None else getattr(self, n) * factor for n in names}
+        return dataclasses.replace(self, **changed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for `results.json`."""
+        return dataclasses.asdict(self)
+
+
+def check_table(x: Tensor, name: str = "weight") -> None:
+    """Raises `InvalidArgumentError` unless `x` is a non-empty, finite, floating-point `[N, D]` tensor."""
+    if x.ndim != 2 or 0 in x.shape or not x.is_floating_point():
+        raise InvalidArgumentError(
+            f"{name} must be a non-empty floating-point table [N, D], got {x.dtype} of shape {tuple(x.shape)}"
+        )
+    for start in range(0, x.shape[0], _BLOCK_ROWS):
+        block = x[start : start + _BLOCK_ROWS]
+        if not math.isfinite(block.float().sum()):  # cheap; the exact look follows only when it fails
+            bad = (~torch.isfinite(block)).any(dim=1).nonzero()
+            if len(bad):
+                raise InvalidArgumentError(
+                    f"{name} has NaN or infinite values, first in row {start + int(bad[0])}"
+                )
+
+
+@torch.no_grad()
+def embedding_statistics(
+    weight: Tensor,
+    *,
+    rows: Sequence[int] | Tensor | None = None,
+    scale: float = 1.0,
+    effective_rank: bool = True,
+) -> EmbeddingStatistics:
+    """`EmbeddingStatistics` of `weight` `[N, D]` times `scale`, over all rows or only over `rows` (indices).
+
+    Leave padding, reserved and never-trained rows out through `rows`. Sums are in float64 whatever the dtype, block by
+    block. `effective_rank=False` leaves out the one costly value (a D x D Gram matrix and its eigenvalues). Raises
+    `InvalidArgumentError` for an empty table, for a single entry, and for NaN or infinite values.
+    """
+    check_table(weight)
+    if rows is not None:
+        weight = weight.detach()[torch.as_tensor(rows, dtype=torch.long, device=weight.device)]
+    n, d = weight.shape
+    if n * d < 2:
+        raise InvalidArgumentError(
+            f"a table of shape {(n, d)} has no standard deviation; rows must keep some"
+        )
+    blocks = weight.detach().split(_BLOCK_ROWS)
+    low = min(float(b.min()) for b in blocks)
+    high = max(float(b.max()) for b in blocks)
+    mean = sum(float(b.sum(dtype=torch.float64)) for b in blocks) / (n * d)
+    second = fourth = norm_sum = 0.0
+    norm_low, norm_high = math.inf, 0.0
+    for block in blocks:
+        x = block.double()
+        norms = x.norm(dim=1)
+        norm_sum += float(norms.sum())
+        norm_low, norm_high = min(norm_low, float(norms.min())), max(norm_high, float(norms.max()))
+        squared = (x - mean).square_()
+        second += float(squared.sum())
+        fourth += float(squared.square_().sum())
+    stats = EmbeddingStatistics(
+        num_embeddings=n,
+        embedding_dim=d,
+        min=low,
+        max=high,
+        mean=mean,
+        std=math.sqrt(second / (n * d - 1)),
+        kurtosis=fourth / (n * d) / (second / (n * d)) ** 2 - 3.0 if second > 0 else None,
+        row_norm_mean=norm_sum / n,
+        row_norm_min=norm_low,
+        row_norm_max=norm_high,
+        effective_rank=_effective_rank(weight.detach()) if effective_rank else None,
+    )
+    return stats if scale == 1.0 else stats.scaled(scale)
+
+
+def _effective_rank(x: Tensor) -> float | None:
+    """From the eigenvalues of the smaller Gram matrix: N*min(N, D)^2 operations instead of an SVD of the table."""
+    n, d = x.shape
+    if n <= d:
+        gram = x.double() @ x.double().T
+    else:
+        gram = torch.zeros(d, d, dtype=torch.float64, device=x.device)
+        for block in x.split(_BLOCK_ROWS):
+            block = block.double()
+            gram.addmm_(block.T, block)
+    singular = torch.linalg.eigvalsh(gram).clamp_(min=0).sqrt_()
+    total = singular.sum()
+    if not total > 0:
+        return None
+    p = singular / total
+    return float(torch.exp(-torch.special.xlogy(p, p).sum()))
+
+
+def xavier_statistics(num_embeddings: int, embedding_dim: int, *, scale: float = 1.0) -> EmbeddingStatistics:
+    """The closed-form statistics of a Xavier-uniform `[N, D]` table, U(-b, b) with b = sqrt(6 / (N + D))."""
+    bound = xavier_bound(num_embeddings, embedding_dim)
+    stats = EmbeddingStatistics(
+        num_embeddings=num_embeddings,
+        embedding_dim=embedding_dim,
+        min=-bound,
+        max=bound,
+        mean=0.0,
+        std=xavier_std(num_embeddings, embedding_dim),
+        kurtosis=-1.2,
+    )
+    return stats if scale == 1.0 else stats.scaled(scale)
+
+
+def position_encoding(num_positions: int, dim: int, base: float = 10000.0) -> Tensor:
+    """The sinusoidal position encodings `[num_positions, D]`, float32: sine in even columns, cosine in odd ones.
+
+    Columns 2k and 2k+1 share the angle i / base^(2k/D) (Vaswani et al. 2017, section 3.5). With 5,000 positions and
+    D = 300 this has the mean 0.131 that Kim et al. 2024 report in Table 6; their Eq. 2 as printed (base 1000) has not.
+    """
+    if num_positions < 1 or dim < 1 or not base > 0:
+        raise InvalidArgumentError(
+            f"num_positions, dim and base must be positive, got {num_positions}, {dim}, {base}"
+        )
+    even = torch.arange(0, dim, 2, dtype=torch.float64)
+    angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * torch.exp(
+        even * (-math.log(base) / dim)
+    )
+    encoding = torch.empty(num_positions, dim, dtype=torch.float64)
+    encoding[:, 0::2] = angles.sin()
+    encoding[:, 1::2] = angles.cos()[:, : dim // 2]
+    return encoding.float()
+
+
+def position_encoding_statistics(
+    num_positions: int = 5000, dim: int = 300, base: float = 10000.0
+) -> EmbeddingStatistics:
+    """`EmbeddingStatistics` of the sinusoidal position encodings, which are added unscaled."""
+    return embedding_statistics(position_encoding(num_positions, dim, base))
