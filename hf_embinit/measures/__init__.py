@@ -1,4 +1,4 @@
-"""Measures of embedding tables, vocabulary expansions and translations: pure functions, some also `evaluate` modules."""
+"""Measures of embedding tables, vocabulary expansions and translations: pure functions on tensors and text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def list_metrics() -> list[str]:
 
 
 def metric_path(name: str) -> str:
-    """The file of an `evaluate` module of this package: `evaluate.load(metric_path("bleu"))` works offline."""
+    """The file of an `evaluate` module: `evaluate.load(metric_path("bleu"))` works offline."""
     if name not in list_metrics():
         raise UnknownNameError("metric", name, list_metrics())
     return str(_MODULES / f"{name}.py")
@@ -30,8 +30,8 @@ def metric_path(name: str) -> str:
 def load_metric(name: str, **options: Any) -> evaluate.EvaluationModule:
     """An instance of the `evaluate` module `name` that works in each process on its own and leaves no files.
 
-    `Trainer` hands `compute_metrics` the predictions of all ranks on every rank, so each rank computes the result, and
-    all get the same. To have `evaluate` gather over processes instead, give `num_process`, `process_id`,
+    `Trainer` hands `compute_metrics` the predictions of all ranks on every rank, so each computes the same
+    result. To have `evaluate` gather over processes instead, give `num_process`, `process_id`,
     `experiment_id` (as `evaluate.load` takes them); then only process 0 gets a result, the others None.
     """
     metric_path(name)

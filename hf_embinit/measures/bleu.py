@@ -17,9 +17,10 @@ def corpus_bleu(
 ) -> dict[str, Any]:
     """BLEU of `predictions` against one reference each, 0..100, with everything needed to compare it.
 
-    `tokenize="13a"` is for detokenized text; `"none"` splits at spaces, for text that is tokenized already. Gives
-    `score`, `signature`, `precisions` (1..4-grams), `brevity_penalty`, `prediction_length` and `reference_length` (in
-    tokens). Raises `InvalidArgumentError` when the two lists are empty or differ in length.
+    `tokenize="13a"` is for detokenized text; `"none"` splits at spaces, for text that is tokenized already.
+    Gives `score`, `signature`, `precisions` (1..4-grams), `brevity_penalty`, `prediction_length` and
+    `reference_length` (in tokens). Raises `InvalidArgumentError` when the two lists are empty or differ in
+    length.
     """
     from sacrebleu.metrics.bleu import BLEU
 

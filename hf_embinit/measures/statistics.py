@@ -1,6 +1,7 @@
 """Statistics of embedding tables, beside those of Xavier and of the position encodings. `N` rows, `D` columns.
 
-All of them are taken before the sqrt(D) input scaling unless `scale` says otherwise (Kim et al. 2024, Tables 2, 6, 8).
+All of them are taken before the sqrt(D) input scaling unless `scale` says otherwise (Kim et al. 2024, Tables
+2, 6, 8).
 """
 
 from __future__ import annotations
@@ -82,9 +83,10 @@ def embedding_statistics(
 ) -> EmbeddingStatistics:
     """`EmbeddingStatistics` of `weight` `[N, D]` times `scale`, over all rows or only over `rows` (indices).
 
-    Leave padding, reserved and never-trained rows out through `rows`. Sums are in float64 whatever the dtype, block by
-    block. `effective_rank=False` leaves out the one costly value (a D x D Gram matrix and its eigenvalues). Raises
-    `InvalidArgumentError` for an empty table, for a single entry, and for NaN or infinite values.
+    Leave padding, reserved and never-trained rows out through `rows`. Sums are in float64 whatever the dtype,
+    block by block. `effective_rank=False` leaves out the one costly value (a D x D Gram matrix and its
+    eigenvalues). Raises `InvalidArgumentError` for an empty table, for a single entry, and for NaN or
+    infinite values.
     """
     check_table(weight)
     if rows is not None:
@@ -160,8 +162,9 @@ def xavier_statistics(num_embeddings: int, embedding_dim: int, *, scale: float =
 def position_encoding(num_positions: int, dim: int, base: float = 10000.0) -> Tensor:
     """The sinusoidal position encodings `[num_positions, D]`, float32: sine in even columns, cosine in odd ones.
 
-    Columns 2k and 2k+1 share the angle i / base^(2k/D) (Vaswani et al. 2017, section 3.5). With 5,000 positions and
-    D = 300 this has the mean 0.131 that Kim et al. 2024 report in Table 6; their Eq. 2 as printed (base 1000) has not.
+    Columns 2k and 2k+1 share the angle i / base^(2k/D) (Vaswani et al. 2017, section 3.5). With 5,000
+    positions and D = 300 this has the mean 0.131 that Kim et al. 2024 report in Table 6; their Eq. 2 as
+    printed (base 1000) has not.
     """
     if num_positions < 1 or dim < 1 or not base > 0:
         raise InvalidArgumentError(
