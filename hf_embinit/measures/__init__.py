@@ -1,4 +1,4 @@
-"""Measures of embedding tables, vocabulary expansions and translations: pure functions on tensors and text."""
+"""Measures of embedding tables, vocabulary expansions and translations: pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics of embedding tables, beside those of Xavier and of the position encodings. `N` rows, `D` columns.
+"""Statistics of embedding tables, of Xavier and of the position encodings. `N` rows, `D` columns.
 
 All of them are taken before the sqrt(D) input scaling unless `scale` says otherwise (Kim et al. 2024, Tables
 2, 6, 8).
@@ -49,7 +49,9 @@ class EmbeddingStatistics:
         if not factor > 0:
             raise InvalidArgumentError(f"factor must be positive, got {factor}")
         names = ("min", "max", "mean", "std", "row_norm_mean", "row_norm_min", "row_norm_max", "scale")
-        changed = {n: None if getattr(self, n) is None else getattr(self, n) * factor for n in names}
+        changed: dict[str, Any] = {
+            n: None if getattr(self, n) is None else getattr(self, n) * factor for n in names
+        }
         return dataclasses.replace(self, **changed)
 
     def to_dict(self) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def embedding_statistics(
 
 
 def _effective_rank(x: Tensor) -> float | None:
-    """From the eigenvalues of the smaller Gram matrix: N*min(N, D)^2 operations instead of an SVD of the table."""
+    """From the eigenvalues of the smaller Gram matrix, which is cheaper than an SVD of the table."""
     n, d = x.shape
     if n <= d:
         gram = x.double() @ x.double().T
@@ -160,7 +162,7 @@ def xavier_statistics(num_embeddings: int, embedding_dim: int, *, scale: float =
 
 
 def position_encoding(num_positions: int, dim: int, base: float = 10000.0) -> Tensor:
-    """The sinusoidal position encodings `[num_positions, D]`, float32: sine in even columns, cosine in odd ones.
+    """The sinusoidal position encodings `[num_positions, D]`: sine in even columns, cosine in odd ones.
 
     Columns 2k and 2k+1 share the angle i / base^(2k/D) (Vaswani et al. 2017, section 3.5). With 5,000
     positions and D = 300 this has the mean 0.131 that Kim et al. 2024 report in Table 6; their Eq. 2 as
@@ -171,9 +173,8 @@ def position_encoding(num_positions: int, dim: int, base: float = 10000.0) -> Te
             f"num_positions, dim and base must be positive, got {num_positions}, {dim}, {base}"
         )
     even = torch.arange(0, dim, 2, dtype=torch.float64)
-    angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * torch.exp(
-        even * (-math.log(base) / dim)
-    )
+    frequencies = torch.exp(even * (-math.log(base) / dim))
+    angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
     encoding = torch.empty(num_positions, dim, dtype=torch.float64)
     encoding[:, 0::2] = angles.sin()
     encoding[:, 1::2] = angles.cos()[:, : dim // 2]

@@ -11,7 +11,7 @@ from hf_embinit.measures.bleu import corpus_bleu
 
 
 class Bleu(evaluate.Metric):
-    """`compute(predictions=[...], references=[...], tokenize="13a", lowercase=False)` gives score, signature, ..."""
+    """`compute(predictions=..., references=..., tokenize="13a", lowercase=False)`: score, signature, ..."""
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
