@@ -128,7 +128,7 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
             seen = seen.module
         else:
             raise UnsupportedModelError(
-                f"{type(model).__name__} is not a transformers model, nor a PEFT, DDP or compile wrapper of one"
+                f"{type(model).__name__} is neither a transformers model nor a known wrapper of one"
             )
     return seen
 
@@ -166,19 +166,19 @@ def _embedding_of(model: Any) -> nn.Module | None:
     try:
         module = model.get_input_embeddings()
     except (NotImplementedError, AttributeError, TypeError):
-        return None
+        module = getattr(model, "embed_tokens", None)
     weight = getattr(module, "weight", None)
     is_table = isinstance(module, nn.Embedding) or hasattr(module, "num_embeddings")
     return module if is_table and isinstance(weight, Tensor) and weight.dim() == 2 else None
 
 
-def _part(model: PreTrainedModel, which: str) -> PreTrainedModel | None:
+def _part(model: PreTrainedModel, which: str) -> nn.Module | None:
     """The encoder or decoder of an encoder-decoder model."""
     try:
         part = getattr(model, f"get_{which}")()
     except (NotImplementedError, AttributeError, TypeError):
         return None
-    return part if isinstance(part, PreTrainedModel) and part is not model else None
+    return part if isinstance(part, nn.Module) and part is not model else None
 
 
 def discover(model: PreTrainedModel) -> list[Table]:

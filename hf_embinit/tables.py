@@ -172,11 +172,7 @@ class EmbeddingTables:
     def _update_configs(self, old: int, new: int, side: Side) -> None:
         for holder in [*self.model.modules(), *_configs(self.model)]:
             for key, value in list(vars(holder).items()):
-                if (
-                    is_vocabulary_size(key, value)
-                    and value == old
-                    and self._field_side(key) in (side, "shared")
-                ):
+                if is_vocabulary_size(key, value) and value == old and self._is_of(key, side):
                     setattr(holder, key, new)
 
     def _is_of(self, key: str, side: Side) -> bool:
