@@ -1,1 +1,39 @@
-"""TODO"""
+"""Small vanilla transformers to study embeddings on. Importing this registers them with the Auto classes."""
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+)
+
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .modeling_vanilla_transformer import (
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerModel,
+    VanillaTransformerPreTrainedModel,
+)
+
+AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
+# `register_for_auto_class` makes `save_pretrained` copy the code, so that checkpoints load without this package.
+VanillaTransformerConfig.register_for_auto_class()
+for _auto, _model in (
+    (AutoModel, VanillaTransformerModel),
+    (AutoModelForSeq2SeqLM, VanillaTransformerForConditionalGeneration),
+    (AutoModelForSequenceClassification, VanillaTransformerForSequenceClassification),
+    (AutoModelForCausalLM, VanillaTransformerForCausalLM),
+):
+    _auto.register(VanillaTransformerConfig, _model)
+    _model.register_for_auto_class(_auto.__name__)
+
+__all__ = [
+    "VanillaTransformerConfig",
+    "VanillaTransformerForCausalLM",
+    "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerForSequenceClassification",
+    "VanillaTransformerModel",
+    "VanillaTransformerPreTrainedModel",
+]
