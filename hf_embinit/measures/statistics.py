@@ -49,10 +49,32 @@ class EmbeddingStatistics:
         if not factor > 0:
             raise InvalidArgumentError(f"factor must be positive, got {factor}")
         names = ("min", "max", "mean", "std", "row_norm_mean", "row_norm_min", "row_norm_max", "scale")
-        changed: dict[str, Any] = {
-            n: None if getattr(self, n) is None else getattr(self, n) * factor for n in names
-        }
+        values = {n: getattr(self, n) for n in names}
+        changed: dict[str, Any] = {n: None if v is None else v * factor for n, v in values.items()}
         return dataclasses.replace(self, **changed)
+
+    def standardized(self, std: float, mean: float = 0.0) -> EmbeddingStatistics:
+        """The statistics after `moments.standardize(table, mean, std)` (Kim et al. 2024, Eq. 1 and Eq. 4).
+
+        Values that do not follow from these statistics (row norms, effective rank) become None.
+        """
+        if not self.std > 0:
+            raise InvalidArgumentError(
+                "a constant table cannot be standardized: its standard deviation is zero"
+            )
+
+        def moved(x: float) -> float:
+            return (x - self.mean) * (std / self.std) + mean
+
+        return EmbeddingStatistics(
+            num_embeddings=self.num_embeddings,
+            embedding_dim=self.embedding_dim,
+            min=moved(self.min),
+            max=moved(self.max),
+            mean=mean,
+            std=std,
+            kurtosis=self.kurtosis,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for `results.json`."""
