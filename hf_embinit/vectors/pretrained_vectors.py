@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,7 +27,7 @@ class PretrainedVectors:
     revision: str | None = None
     """Commit of the Hub repository, when the source is one."""
     digest: str | None = None
-    """`sha256:...` of the bytes the rows were read from, or of the rows themselves when the whole was not read."""
+    """`sha256:...` of the tokens and rows held here (see `rows_digest`): a source is never hashed as a whole."""
     report: dict[str, Any] = field(default_factory=dict)
     """What the reader met: rows in the file, duplicates, skipped lines, header, and so on."""
 
@@ -40,3 +42,13 @@ class PretrainedVectors:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+
+def rows_digest(tokens: Sequence[str], matrix: Tensor) -> str:
+    """`sha256:...` of the token strings (UTF-8, each ended by a newline) followed by the float32 rows: equal rows in
+    equal order give equal digests, whatever file they came from."""
+    digest = hashlib.sha256()
+    for token in tokens:
+        digest.update(token.encode("utf-8", "backslashreplace") + b"\n")
+    digest.update(matrix.contiguous().numpy().data)
+    return f"sha256:{digest.hexdigest()}"

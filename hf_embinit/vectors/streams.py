@@ -1,0 +1,199 @@
+"""Blocks of bytes from a vector file: plain, `.gz`, or a member of a `.zip`, never unpacked to disk."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import zipfile
+import zlib
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+from ..errors import DataNotFoundError, InvalidArgumentError, VectorFileError
+
+BLOCK = 1 << 20
+"""Bytes in a block: large enough that Python's share of a block is small, and a few of them are little memory."""
+_COMPRESSED_CHUNK = 1 << 16
+_BLOCKS_AHEAD = 4
+_NOT_VECTORS = (".md", ".pdf", ".html", ".json", ".license", ".py", ".sh", ".log")
+
+
+def split_member(path: str | Path) -> tuple[Path, str | None]:
+    """`archive.zip:member` as `(archive.zip, member)`; any other path as `(path, None)`."""
+    text = str(path)
+    if not Path(text).exists() and ".zip:" in text:
+        archive, member = text.split(".zip:", 1)
+        return Path(archive + ".zip"), member
+    return Path(text), None
+
+
+def choose_member(path: Path, member: str | None = None) -> str:
+    """The name of the zip member that holds the vectors: `member`, or the only candidate.
+
+    Raises `InvalidArgumentError` that lists the members when the choice is not clear."""
+    with _open_zip(path) as archive:
+        names = [info.filename for info in archive.infolist() if not info.is_dir()]
+    if member is not None:
+        if member not in names:
+            raise InvalidArgumentError(f"{path} has no member {member!r}. Its members: {', '.join(names)}.")
+        return member
+    candidates = [name for name in names if _may_be_vectors(name)]
+    if len(candidates) != 1:
+        what = "several members that may hold vectors" if candidates else "no member that looks like vectors"
+        example = (candidates or names or ["member.txt"])[0]
+        raise InvalidArgumentError(
+            f"{path} has {what}: {', '.join(candidates or names) or 'it is empty'}. "
+            f"Name one: {str(path) + ':' + example!r}."
+        )
+    return candidates[0]
+
+
+def read_blocks(path: Path, member: str | None = None) -> Generator[bytes]:
+    """The bytes of a plain or `.gz` file, or of a zip member, in blocks of about `BLOCK` bytes.
+
+    Close the generator when done. A damaged archive raises `VectorFileError`. What is compressed is inflated in a
+    thread of its own, a few blocks ahead: zlib releases the interpreter lock, so parsing costs no extra time."""
+    if not path.is_file():
+        what = "is a folder, not a file of vectors" if path.is_dir() else "does not exist"
+        raise DataNotFoundError(f"The vector file {str(path)!r} {what}.")
+    with open(path, "rb") as file:
+        magic = file.read(4)
+    if magic[:4] == b"PK\x03\x04":
+        yield from _zip_blocks(path, choose_member(path, member))
+    elif member is not None:
+        raise InvalidArgumentError(f"member={member!r} was given, but {str(path)!r} is not a zip archive.")
+    elif magic[:2] == b"\x1f\x8b":
+        yield from _ahead(_gzip_blocks(path))
+    else:
+        with open(path, "rb", buffering=0) as file:
+            while block := file.read(BLOCK):
+                yield block
+
+
+def is_zip(path: Path) -> bool:
+    """Whether the file starts as a zip archive does."""
+    if not path.is_file():
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"PK\x03\x04"
+
+
+def _may_be_vectors(name: str) -> bool:
+    base = name.rsplit("/", 1)[-1].lower()
+    hidden = name.startswith("__MACOSX/") or base.startswith(".")
+    return not hidden and not base.startswith(("readme", "license")) and not base.endswith(_NOT_VECTORS)
+
+
+def _open_zip(path: Path) -> zipfile.ZipFile:
+    try:
+        return zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise VectorFileError(f"{path} is a damaged zip archive: {error}.") from error
+
+
+def _zip_blocks(path: Path, member: str) -> Generator[bytes]:
+    with _open_zip(path) as archive:
+        info = archive.getinfo(member)
+        name = f"{path}:{member}"
+        if info.flag_bits & 1:
+            raise VectorFileError(f"{name} is encrypted.")
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            source = _deflate_blocks(path, info, name)
+        else:
+            source = _other_blocks(archive, info, name)
+        # The checksum is taken here, beside the thread that inflates, and not in it.
+        checksum = 0
+        for block in _ahead(source):
+            checksum = zlib.crc32(block, checksum)
+            yield block
+        if checksum != info.CRC:
+            raise VectorFileError(f"{name} is damaged: its checksum does not match.")
+
+
+def _deflate_blocks(path: Path, info: zipfile.ZipInfo, name: str) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as file:
+        file.seek(info.header_offset)
+        header = file.read(30)
+        file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
+        left = info.compress_size
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        data = b""
+        try:
+            while not inflate.eof:
+                if not data:
+                    data = file.read(min(_COMPRESSED_CHUNK, left))
+                    left -= len(data)
+                    if not data:
+                        raise VectorFileError(f"{name} ends early: the archive is damaged.")
+                if block := inflate.decompress(data, BLOCK):
+                    yield block
+                data = inflate.unconsumed_tail
+        except zlib.error as error:
+            raise VectorFileError(f"{name} is damaged: {error}.") from error
+
+
+def _other_blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Iterator[bytes]:
+    try:
+        with archive.open(info) as file:
+            while block := file.read(BLOCK):
+                yield block
+    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+        raise VectorFileError(f"{name} cannot be read: {error}.") from error
+
+
+def _gzip_blocks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as file:
+        inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        data = file.read(_COMPRESSED_CHUNK)
+        try:
+            while data:
+                if block := inflate.decompress(data, BLOCK):
+                    yield block
+                data = inflate.unconsumed_tail
+                if inflate.eof:  # another member may follow, after zero padding
+                    data = inflate.unused_data.lstrip(b"\0")
+                    while not data and (chunk := file.read(_COMPRESSED_CHUNK)):
+                        data = chunk.lstrip(b"\0")
+                    if data:
+                        inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
+                elif not data:
+                    data = file.read(_COMPRESSED_CHUNK)
+        except zlib.error as error:
+            raise VectorFileError(f"{path} is damaged: {error}.") from error
+        if not inflate.eof:
+            raise VectorFileError(f"{path} ends early: the .gz file is damaged.")
+
+
+def _ahead(source: Iterator[bytes]) -> Generator[bytes]:
+    """The same blocks, made in a thread that stays a few blocks ahead; its exceptions are raised here."""
+    blocks: queue.Queue[bytes | BaseException | None] = queue.Queue(_BLOCKS_AHEAD)
+    stopped = threading.Event()
+
+    def put(item: bytes | BaseException | None) -> bool:
+        while not stopped.is_set():
+            try:
+                blocks.put(item, timeout=0.2)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for block in source:
+                if not put(block):
+                    return
+            put(None)
+        except BaseException as error:  # handed to the reader
+            put(error)
+
+    thread = threading.Thread(target=work, name="hf_embinit-inflate", daemon=True)
+    thread.start()
+    try:
+        while (item := blocks.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join()

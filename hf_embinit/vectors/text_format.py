@@ -1,0 +1,212 @@
+"""Rows from text: `token x1 x2 ... xD` a line. GloVe, word2vec text and fastText `.vec`, with or without a header."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import VectorFileError
+from .rows import RowCollector
+
+_HEAD_LINES = 64
+_NUMBER_BYTES = frozenset(b"0123456789.+-eE nanifNAIF\t\r")
+
+
+def read_header(head: bytes) -> tuple[int, int] | None:
+    """`(rows, D)` if the first line is a word2vec header, two whole numbers; else None."""
+    fields = head.partition(b"\n")[0].split()
+    if len(fields) == 2 and all(value.isdigit() for value in fields) and int(fields[1]) > 0:
+        return int(fields[0]), int(fields[1])
+    return None
+
+
+def looks_binary(head: bytes) -> bool:
+    """Whether `head`, the start of a file, is word2vec's binary format: a header, then numbers that are no text."""
+    header = read_header(head)
+    if header is None:
+        return False
+    row = head.partition(b"\n")[2]
+    numbers = row.partition(b" ")[2][: min(4 * header[1], 400)]
+    # A row of text may have a token with spaces, so only its bytes outside ASCII text speak against it.
+    return any(byte < 9 or 13 < byte < 32 for byte in numbers) or (
+        bool(numbers) and sum(byte not in _NUMBER_BYTES for byte in numbers) > len(numbers) // 2
+    )
+
+
+def read_text_rows(
+    head: bytes, blocks: Iterator[bytes], whole: bool, rows: RowCollector, where: str
+) -> dict[str, Any]:
+    """Passes the wanted rows of a text file to `rows`; gives what was met on the way.
+
+    `head` is the start of the file, `blocks` the rest (`whole`: there is none); `where` names the file in errors.
+    """
+    with warnings.catch_warnings():  # numpy before 2.3 warns where it now raises
+        warnings.simplefilter("error", DeprecationWarning)
+        return _TextReader(head, whole, rows, where).read(head, blocks)
+
+
+@dataclass
+class _Layout:
+    dim: int
+    header: tuple[int, int] | None
+    start: int
+    """Offset of the first row."""
+
+
+@dataclass
+class _TextReader:
+    head: bytes
+    whole: bool
+    rows: RowCollector
+    where: str
+    met: dict[str, Any] = field(
+        default_factory=lambda: {"truncated_last_line": False, "tokens_with_spaces": 0}
+    )
+
+    def __post_init__(self) -> None:
+        self.layout = self._detect_layout()
+        self.dim = self.layout.dim
+        self.rows.start(self.dim)
+
+    def read(self, head: bytes, blocks: Iterator[bytes]) -> dict[str, Any]:
+        # A row whose token holds spaces is found by the token's first word, then looked at in full.
+        first_words = {token.partition(b" ")[0] for token in self.rows.slots}
+        takes_all = self.rows.takes_all
+        line = 1 if self.layout.header else 0
+        tail = b""
+        block = head[self.layout.start :]
+        del head
+        self.head = b""
+        while True:
+            find = block.find
+            end = find(b"\n")
+            if end < 0:
+                tail += block
+            else:
+                line += 1
+                self._take(tail + block[:end], line)
+                start = end + 1
+                while (end := find(b"\n", start)) >= 0:
+                    line += 1
+                    if takes_all or block[start : find(b" ", start)] in first_words:
+                        self._take(block[start:end], line)
+                    start = end + 1
+                tail = block[start:]
+            following = next(blocks, None)
+            if following is None:
+                break
+            block = following
+        if tail:
+            line += 1
+            self._take(tail, line, last=True)
+        header = self.layout.header
+        return {
+            "format": "text",
+            "header": list(header) if header else None,
+            "lines": line - self.met["truncated_last_line"],
+            **self.met,
+        }
+
+    def _take(self, text: bytes, line: int, last: bool = False) -> None:
+        """One line; `last` when it has no line end, so that it may have been cut off."""
+        text = text.rstrip(b" \r\t")
+        if not text:
+            return
+        token, _, numbers = text.partition(b" ")
+        try:
+            row = np.fromstring(numbers, dtype=np.float32, sep=" ")
+            if len(row) == self.dim:
+                self.rows.add(token, row)
+                return
+        except (ValueError, DeprecationWarning):
+            pass
+        self._take_irregular(text, line, last)
+
+    def _take_irregular(self, text: bytes, line: int, last: bool) -> None:
+        parts = text.rsplit(None, self.dim)
+        first = text.partition(b" ")[0]
+        if len(parts) <= self.dim or len(parts[0]) == 0:
+            if last:
+                self.met["truncated_last_line"] = True
+            elif self._wants(first):
+                raise self._error(line, f"{len(text.split()) - 1} numbers where the rows have {self.dim}")
+            return
+        token = parts[0]
+        if not self._wants(token):
+            if self._wants(first) and _numbers(token.split()[1:]) is not None:
+                raise self._error(line, f"{len(text.split()) - 1} numbers where the rows have {self.dim}")
+            return
+        values = _numbers(parts[1:])
+        if values is None:
+            if last:
+                self.met["truncated_last_line"] = True
+                return
+            bad = next(part for part in parts[1:] if _numbers([part]) is None)
+            raise self._error(line, f"{_shown(bad)} is not a number")
+        extra = token.split()[1:]
+        if self.rows.takes_all and extra and _numbers(extra) is not None:
+            raise self._error(line, f"{len(text.split()) - 1} numbers where the rows have {self.dim}")
+        self.met["tokens_with_spaces"] += bool(extra)
+        self.rows.add(token, np.array(values, dtype=np.float32))
+
+    def _wants(self, token: bytes) -> bool:
+        return self.rows.takes_all or token in self.rows.slots
+
+    def _error(self, line: int, problem: str) -> VectorFileError:
+        return VectorFileError(f"{self.where}, line {line}: {problem}.")
+
+    def _detect_layout(self) -> _Layout:
+        """D, header and start. D is what most of the first rows have, as tokens may hold spaces."""
+        head = self.head
+        bom = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+        lines = head[bom:].split(b"\n", _HEAD_LINES + 1)[: _HEAD_LINES + 1]
+        if len(lines) > 1 and not (self.whole and len(lines) <= _HEAD_LINES):
+            lines.pop()  # not complete
+        header = read_header(head[bom:])
+        if header is not None:
+            width = self._width(lines[1:])
+            if width == header[1] or (width is None and not any(lines[1:])):
+                return _Layout(header[1], header, head.index(b"\n") + 1 if b"\n" in head else len(head))
+            if width != 1:
+                raise self._error(2, f"{width or 'no'} numbers where the header on line 1 says {header[1]}")
+        width = self._width(lines)
+        if width is None:
+            raise self._error(1, f"{_shown(lines[0][:40])}... is not a token followed by numbers")
+        return _Layout(width, None, bom)
+
+    @staticmethod
+    def _width(lines: list[bytes]) -> int | None:
+        fields = [line.split() for line in lines]
+        trailing = [_trailing_numbers(values) for values in fields if len(values) > 1]
+        counts = Counter(width for width in trailing if width)
+        if not counts:
+            return None
+        most = max(counts.values())
+        # Widths that are equally frequent: the first row decides, it is the least likely to be damaged.
+        return next(width for width in trailing if counts[width] == most)
+
+
+def _trailing_numbers(fields: list[bytes]) -> int:
+    """How many fields at the end of a line are numbers, the first field apart."""
+    count = 0
+    for value in reversed(fields[1:]):
+        if _numbers([value]) is None:
+            break
+        count += 1
+    return count
+
+
+def _numbers(fields: list[bytes]) -> list[float] | None:
+    try:
+        return [float(value) for value in fields]
+    except ValueError:
+        return None
+
+
+def _shown(text: bytes) -> str:
+    return repr(text.decode("utf-8", "backslashreplace"))
