@@ -18,7 +18,7 @@ from .modeling_vanilla_transformer import (
 )
 
 AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
-# `register_for_auto_class` makes `save_pretrained` copy the code, so that checkpoints load without this package.
+# Makes `save_pretrained` copy the code, so that checkpoints load without this package.
 VanillaTransformerConfig.register_for_auto_class()
 for _auto, _model in (
     (AutoModel, VanillaTransformerModel),

@@ -1,4 +1,4 @@
-"""The parts that all vanilla transformers are made of: positions, attention, the layer, the loss at real tokens.
+"""The parts of all vanilla transformers: positions, attention, the layer, the loss at real tokens.
 
 Shapes: B batch, T length, S source length, D width, H heads, V vocabulary.
 """
@@ -22,7 +22,8 @@ Rotation = tuple[Tensor, Tensor]
 def sinusoidal_table(num_positions: int, width: int, base: float = 10000.0) -> Tensor:
     """Position encodings `[positions, width]`: sin in even columns, cos in odd ones, float32.
 
-    Vaswani et al. 2017, 3.5. Computed in float64, as the angle of a late position needs more digits than float32 has.
+    Vaswani et al. 2017, 3.5. Computed in float64, as the angle of a late position needs more digits than
+    float32 has.
     """
     frequencies = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
@@ -37,7 +38,8 @@ def positions_from_mask(
 ) -> Tensor:
     """Position of each of the last `length` tokens, `[B or 1, length]`: 0 at the first real token of its row.
 
-    So padding on the left changes nothing. Padding itself gets some valid position that no real token ever reads.
+    So padding on the left changes nothing. Padding itself gets some valid position that no real token ever
+    reads.
     """
     if attention_mask is not None and attention_mask.ndim == 2:
         return (attention_mask.long().cumsum(-1) - 1).clamp_(min=0)[:, -length:]
@@ -45,7 +47,7 @@ def positions_from_mask(
 
 
 class PositionEncoding(nn.Module):
-    """What a stack knows about positions: rows added to its input, a rotation of queries and keys, or a score bias."""
+    """What a stack knows of positions: rows added to its input, a rotation of queries and keys, or a score bias."""
 
     def __init__(self, config: VanillaTransformerConfig, bidirectional: bool):
         super().__init__()
@@ -62,7 +64,7 @@ class PositionEncoding(nn.Module):
             self.relative_bias = nn.Embedding(config.relative_attention_num_buckets, config.num_heads)
 
     def add(self, hidden_states: Tensor, position_ids: Tensor, length: int | Tensor) -> Tensor:
-        """`[B, T, D]` plus the row of each position; `length` counts past tokens too. Too long raises `ValueError`."""
+        """`[B, T, D]` plus the row of each position; `ValueError` if `length` (with past tokens) is too long."""
         kind, limit = self.config.position_encoding, self.config.max_position_embeddings
         if kind not in ("sinusoidal", "learned"):
             return hidden_states
@@ -123,7 +125,7 @@ class PositionEncoding(nn.Module):
 
 
 class FusedLinear(nn.Linear):
-    """Several projections of one input in one matrix product; each block of rows is initialised as its own matrix."""
+    """Several projections of one input in one product; each block of rows is initialised as its own matrix."""
 
     def __init__(self, in_features: int, out_features: int, num_blocks: int):
         super().__init__(in_features, out_features * num_blocks)
@@ -156,7 +158,7 @@ def eager_attention_forward(
 
 
 class VanillaTransformerAttention(nn.Module):
-    """Multi-head attention of a sequence to itself (one fused projection) or to an encoder's output (`is_cross`)."""
+    """Multi-head attention of a sequence to itself (one fused projection) or to the encoder (`is_cross`)."""
 
     def __init__(
         self, config: VanillaTransformerConfig, layer_idx: int, is_causal: bool, is_cross: bool = False
@@ -221,7 +223,7 @@ class VanillaTransformerAttention(nn.Module):
 
 
 class VanillaTransformerLayer(GradientCheckpointingLayer):
-    """Self-attention, then cross-attention where there is an encoder, then feed-forward: one layer of either stack."""
+    """Self-attention, cross-attention where there is an encoder, feed-forward: one layer of either stack."""
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int, is_causal: bool, has_cross: bool):
         super().__init__()
@@ -276,7 +278,7 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
 
 
 def token_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """Cross-entropy in float32 summed over labels that are not -100, over their number or `num_items_in_batch`.
+    """Float32 cross-entropy summed over labels other than -100, over their number or `num_items_in_batch`.
 
     The Trainer passes the number of labels of all accumulated batches, which makes accumulation exact.
     """
@@ -295,9 +297,9 @@ def loss_and_logits(
 ) -> tuple[Tensor, Tensor | None]:
     """The loss and, outside training, the logits `[B, T, V]`.
 
-    In training the vocabulary projection runs at tokens that have a label and the logits are not returned: they are
-    the largest tensor of a step, and nothing in a training step reads them. While compiling, shapes must not depend
-    on data, so every token is projected.
+    In training the vocabulary projection runs at tokens that have a label and the logits are not returned:
+    they are the largest tensor of a step, and nothing in a training step reads them. While compiling, shapes
+    must not depend on data, so every token is projected.
     """
     labels = labels.to(hidden_states.device)
     if training and not torch.compiler.is_compiling():

@@ -1,8 +1,9 @@
-"""`VanillaTransformerConfig`: one config for the encoder-decoder, the encoder-only classifier and the decoder-only LM.
+"""`VanillaTransformerConfig`: one config for encoder-decoder, encoder-only classifier and decoder-only LM.
 
-This file and the modeling files import only torch, transformers and each other, because `register_for_auto_class`
-copies them into checkpoints, which load with `trust_remote_code=True` where hf_embinit is not installed.
-Annotations stay evaluated here: `@strict` checks no types where they are strings.
+This file and the modeling files import only torch, transformers and each other, because
+`register_for_auto_class` copies them into checkpoints, which load with `trust_remote_code=True` where
+hf_embinit is not installed. Annotations stay evaluated here: `@strict` checks no types where they are
+strings.
 """
 
 import copy
@@ -14,13 +15,14 @@ from transformers import PreTrainedConfig
 
 @strict
 class VanillaTransformerConfig(PreTrainedConfig):
-    """Sizes and choices of a vanilla transformer; the defaults are those of Kim et al. 2024 with 300-dimensional vectors.
+    """Sizes and choices of a vanilla transformer; defaults as in Kim et al. 2024 with 300-dimensional vectors.
 
-    The names are T5's (`d_model`, `d_ff`, `num_layers`, `num_decoder_layers`, `num_heads`, `dropout_rate`) with Marian's
-    `decoder_vocab_size` and `share_encoder_decoder_embeddings`; BERT's and Bart's names (`hidden_size`, `encoder_layers`,
-    ...) read and write the same fields. Which parts a model has follows from two flags: `is_encoder_decoder` builds both
-    stacks, otherwise `is_decoder` builds the decoder alone (without cross-attention) and its absence the encoder alone.
-    The model classes set both flags themselves. A value that cannot work raises a validation error with one sentence.
+    The names are T5's (`d_model`, `d_ff`, `num_layers`, `num_decoder_layers`, `num_heads`, `dropout_rate`)
+    with Marian's `decoder_vocab_size` and `share_encoder_decoder_embeddings`; BERT's and Bart's names
+    (`hidden_size`, `encoder_layers`, ...) read and write the same fields. Which parts a model has follows
+    from two flags: `is_encoder_decoder` builds both stacks, otherwise `is_decoder` builds the decoder alone
+    (without cross-attention) and its absence the encoder alone. The model classes set both flags themselves.
+    A value that cannot work raises a validation error with one sentence.
     """
 
     model_type = "vanilla_transformer"
@@ -80,8 +82,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     is_encoder_decoder: bool = True
     is_decoder: bool = False
     pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
+    bos_token_id: int | None = 2
+    eos_token_id: int | list[int] | None = 3
     decoder_start_token_id: int | None = None
     """First decoder input; `None` means `bos_token_id`."""
     embinit: list[dict[str, Any]] | None = None

@@ -42,7 +42,8 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 def shift_tokens_right(labels: Tensor, pad_token_id: int, decoder_start_token_id: int) -> Tensor:
     """Decoder inputs `[B, T]` for labels `[B, T]`: the start token, then every label but the last; -100 becomes padding.
 
-    The start token stands where the first real label is, so labels padded on the left stay padded on the left.
+    The start token stands where the first real label is, so labels padded on the left stay padded on the
+    left.
     """
     shifted = labels.new_full(labels.shape, pad_token_id)
     shifted[:, 1:] = labels[:, :-1]
@@ -351,8 +352,8 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
     ) -> nn.Embedding:
         """Resizes the source side alone, as Marian does: the encoder's table and `vocab_size`.
 
-        The target side has `resize_decoder_token_embeddings`. With `share_encoder_decoder_embeddings` there is one
-        vocabulary, and this resizes the table and the output projection with its bias.
+        The target side has `resize_decoder_token_embeddings`. With `share_encoder_decoder_embeddings` there
+        is one vocabulary, and this resizes the table and the output projection with its bias.
         """
         return super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
 
@@ -415,8 +416,8 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
     ) -> Seq2SeqLMOutput:
         """Logits `[B, T, V]`, and the loss where `labels` `[B, T]` are given (-100 is ignored).
 
-        In training mode with labels, `logits` is `None` (see `loss_and_logits`); call `.eval()` or leave labels out
-        to get logits. Labels padded on the left mask their padding.
+        In training mode with labels, `logits` is `None` (see `loss_and_logits`); call `.eval()` or leave
+        labels out to get logits. Labels padded on the left mask their padding.
         """
         if labels is not None:
             use_cache = False
@@ -458,7 +459,8 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
 class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedModel):
     """Encoder with a linear classifier on the pooled states.
 
-    `config.pooling` is `mean` (over real tokens, the default) or `first` (the first real token, wherever the padding).
+    `config.pooling` is `mean` (over real tokens, the default) or `first` (the first real token, wherever the
+    padding).
     """
 
     def __init__(self, config: VanillaTransformerConfig):
@@ -538,7 +540,8 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
     ) -> CausalLMOutputWithPast:
         """Logits `[B, T, V]`, and the loss where `labels` `[B, T]` are given: the input ids, -100 ignored.
 
-        Labels are shifted here, as usual. In training mode with labels, `logits` is `None` (see `loss_and_logits`).
+        Labels are shifted here, as usual. In training mode with labels, `logits` is `None` (see
+        `loss_and_logits`).
         """
         outputs = self.model(
             input_ids=input_ids,
