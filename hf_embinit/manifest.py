@@ -38,7 +38,7 @@ def record_event(config: PreTrainedConfig, event: str, **fields: Any) -> dict[st
 def read_manifest(source: Any) -> list[dict[str, Any]]:
     """The events of a checkpoint (folder or Hub id), a config or a model, oldest first; may be empty.
 
-    Reads `config.json` alone: the model class need not be known. Raises `DataNotFoundError` when there is none.
+    Reads `config.json` alone: the model class need not be known. Raises `DataNotFoundError` without one.
     """
     config = getattr(source, "config", source)
     if not isinstance(config, (str, PathLike)):

@@ -12,7 +12,10 @@ from .errors import InvalidArgumentError
 
 
 def xavier_std(num_embeddings: int, embedding_dim: int) -> float:
-    """Standard deviation of a Xavier-uniform `[N, D]` table: sqrt(2 / (N + D)) (Glorot & Bengio 2010, Eq. 16)."""
+    """Standard deviation of a Xavier-uniform `[N, D]` table: sqrt(2 / (N + D)).
+
+    Source: Glorot & Bengio 2010, Eq. 16.
+    """
     return math.sqrt(2.0 / (num_embeddings + embedding_dim))
 
 
@@ -24,9 +27,9 @@ def xavier_bound(num_embeddings: int, embedding_dim: int) -> float:
 def standardize(x: Tensor, mean: float = 0.0, std: float = 1.0, *, per_dimension: bool = False) -> Tensor:
     """`x` `[N, D]` moved to the given mean and sample standard deviation (Kim et al. 2024, Eq. 1 and Eq. 4).
 
-    One mean and one sample standard deviation over all N*D entries, as the paper has it; `per_dimension=True` takes
-    them for each of the D columns instead. Raises `InvalidArgumentError` when `x` is constant or not finite, since
-    its standard deviation can then not be scaled.
+    One mean and one sample standard deviation over all N*D entries, as the paper has it; `per_dimension=True`
+    takes them for each of the D columns instead. Raises `InvalidArgumentError` when `x` is constant or not
+    finite, since its standard deviation can then not be scaled.
     """
     x64 = x.double()
     if per_dimension:
@@ -47,8 +50,9 @@ ShuffleMode = Literal["elements", "rows", "rows_and_columns"]
 def shuffle(x: Tensor, mode: ShuffleMode = "elements", *, generator: torch.Generator) -> Tensor:
     """`x` `[N, D]` with its entries permuted: the values stay to the last bit, the meaning goes.
 
-    `elements` permutes all N*D entries; `rows` permutes whole rows; `rows_and_columns` permutes rows and then columns,
-    which keeps the geometry up to relabelling (Kim et al. 2024, section 3.4, leaves open which was meant).
+    `elements` permutes all N*D entries; `rows` permutes whole rows; `rows_and_columns` permutes rows and then
+    columns, which keeps the geometry up to relabelling (Kim et al. 2024, section 3.4, leaves open which was
+    meant).
     """
 
     def permutation(n: int) -> Tensor:
@@ -63,29 +67,72 @@ def shuffle(x: Tensor, mode: ShuffleMode = "elements", *, generator: torch.Gener
     raise InvalidArgumentError(f"shuffle mode {mode!r} is not one of 'elements', 'rows', 'rows_and_columns'")
 
 
+def mean_row(x: Tensor, rows: Tensor | None = None, *, block_rows: int = 8192) -> Tensor:
+    """`[D]` float32: the mean of the rows of `x` `[N, D]`, or of those that the indices `rows` name."""
+    weights = _row_weights(x, rows)
+    total = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    for w, block in zip(weights.split(block_rows), x.split(block_rows), strict=True):
+        total += w @ block.to(torch.float32)
+    return (total / weights.sum(dtype=torch.float64)).float()
+
+
 def gaussian_rows(
     x: Tensor,
     num_rows: int,
     *,
     scale: float = 1e-5,
     generator: torch.Generator,
-    mean: Tensor | None = None,
+    rows: Tensor | None = None,
     block_rows: int = 8192,
 ) -> Tensor:
     """`[num_rows, D]` float32 draws from N(mean(x), scale * Sigma(x)) without forming the D x D covariance.
 
-    With z ~ N(0, I) of shape `[num_rows, N]`, `mean + sqrt(scale / N) * z @ (x - mean)` has exactly that distribution
-    (Sigma with 1/N, as Hewitt 2021). Works for N <= D, needs no definiteness check, and streams `x` by blocks of
-    `block_rows` rows, so extra memory is one block.
+    With z ~ N(0, I) of shape `[num_rows, N]`, `mean + sqrt(scale / N) * z @ (x - mean)` has exactly that
+    distribution (Sigma with 1/N, as Hewitt 2021). Works for N <= D, needs no definiteness check, and streams
+    `x` by blocks of `block_rows` rows, so extra memory is one block. `rows` are the indices that count (all
+    when None).
     """
-    n = x.shape[0]
-    if n == 0:
-        raise InvalidArgumentError("cannot draw rows from the distribution of an empty table")
-    if mean is None:
-        mean = torch.stack([b.sum(0, dtype=torch.float32) for b in x.split(block_rows)]).sum(0) / n
-    mean = mean.to(torch.float32)
+    weights = _row_weights(x, rows)
+    n = weights.sum(dtype=torch.float64)
+    mean = mean_row(x, rows, block_rows=block_rows)
     noise = torch.zeros(num_rows, x.shape[1], dtype=torch.float32, device=x.device)
-    for block in x.split(block_rows):
-        z = torch.randn(num_rows, block.shape[0], generator=generator, device=generator.device).to(x.device)
+    for w, block in zip(weights.split(block_rows), x.split(block_rows), strict=True):
+        z = (
+            torch.randn(num_rows, block.shape[0], generator=generator, device=generator.device).to(x.device)
+            * w
+        )
         noise.addmm_(z, block.to(torch.float32) - mean)
-    return mean + noise.mul_(math.sqrt(scale / n))
+    return mean + noise.mul_(math.sqrt(scale / float(n)))
+
+
+def _row_weights(x: Tensor, rows: Tensor | None) -> Tensor:
+    """`[N]` float32: 1 for the rows that count, else 0."""
+    if x.shape[0] == 0 or (rows is not None and rows.numel() == 0):
+        raise InvalidArgumentError("no row to take the mean of: the table is empty or every row is left out")
+    if rows is None:
+        return torch.ones(x.shape[0], device=x.device)
+    return torch.zeros(x.shape[0], device=x.device).index_fill_(0, rows.to(x.device), 1.0)
+
+
+def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generator) -> Tensor:
+    """`rows` `[R, D]` such that no two are equal in `dtype`: equal ones move by one unit in the last place.
+
+    About half of the coordinates of a row that repeats an earlier one are moved, by the smallest step that
+    `dtype` has there, until all rows differ. Rows that differ already come back as they were.
+    """
+    cast = rows.to(dtype)
+    for _ in range(64):
+        _, group = torch.unique(cast.float(), dim=0, return_inverse=True)
+        first = torch.full((int(group.max()) + 1,), rows.shape[0], device=rows.device)
+        index = torch.arange(rows.shape[0], device=rows.device)
+        first.scatter_reduce_(0, group, index, reduce="amin")
+        repeated = index[first[group] != index]
+        if repeated.numel() == 0:
+            break
+        shape = (repeated.numel(), rows.shape[1])
+        step = torch.randint(-1, 2, shape, generator=generator, device=generator.device).to(rows.device)
+        old = cast[repeated]
+        cast[repeated] = torch.nextafter(old, old + step.to(dtype) * (old.abs() + 1))
+        rows = rows.clone()
+        rows[repeated] = cast[repeated].to(rows.dtype)
+    return rows

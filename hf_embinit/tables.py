@@ -27,6 +27,7 @@ class ResizeResult:
 
     old_num: int
     new_num: int
+    side: Side = "shared"
     new_rows: dict[str, range] = field(default_factory=dict)
     """Table name -> new rows of that table."""
 
@@ -86,16 +87,22 @@ class EmbeddingTables:
             )
         _assign(data, rows, ids)
 
+    def biases(self, table: Table) -> list[Tensor]:
+        """The output biases of a table, each as a detached `[V]` view."""
+        return [
+            slot.tensor.detach().select(0, 0) if slot.dim else slot.tensor.detach() for slot in table.bias
+        ]
+
     def write_bias(
-        self, table: Table, values: Tensor | float, ids: Sequence[int] | range | Tensor | None = None
+        self,
+        table: Table,
+        values: Sequence[Tensor | float],
+        ids: Sequence[int] | range | Tensor | None = None,
     ) -> None:
-        """Writes `values` (`[R]` or one number) into the entries `ids` of every output bias of a table."""
-        for slot in table.bias:
-            data = (
-                slot.tensor.detach().reshape(-1) if slot.tensor.is_contiguous() else slot.tensor.detach()[0]
-            )
+        """Writes into the entries `ids` of each output bias of a table its own value: `[R]` or one number."""
+        for data, value in zip(self.biases(table), values, strict=True):
             count = data.shape[0] if ids is None else len(ids)
-            _assign(data, torch.as_tensor(values, dtype=torch.float32).expand(count), ids)
+            _assign(data, torch.as_tensor(value, dtype=torch.float32).expand(count), ids)
 
     def resize(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, side: Side = "shared"
@@ -108,7 +115,7 @@ class EmbeddingTables:
         tables = self._of_side(side)
         old = self.vocab_size(side)
         new = _target_size(old, new_num_tokens, pad_to_multiple_of)
-        result = ResizeResult(old, new)
+        result = ResizeResult(old, new, side)
         if new == old:
             return result
         done: set[int] = set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import random
+from . import expansion, random
 from .context import InitContext
 
-__all__ = ["InitContext", "random"]
+__all__ = ["InitContext", "expansion", "random"]
