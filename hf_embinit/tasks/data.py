@@ -1,0 +1,105 @@
+"""Where data sets come from: a folder, `HF_EMBINIT_DATA`, or the Hub. All of them give one `DatasetDict`."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import DataNotFoundError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+logger = logging.getLogger(__name__)
+
+DATA_VARIABLE = "HF_EMBINIT_DATA"
+"""Environment variable naming a folder with one sub-folder per data set."""
+
+FORMATS = {
+    ".jsonl": "json",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".txt": "text",
+}
+"""File endings that can be read, and the `datasets` builder that reads each."""
+
+SPLIT_FILES = {
+    "train": ("train", "training"),
+    "validation": ("validation", "val", "valid", "dev"),
+    "test": ("test",),
+}
+"""File stems that stand for each split in a folder."""
+
+
+def load_file(path: str | Path) -> Dataset:
+    """One data file (`.jsonl`, `.json`, `.csv`, `.tsv`, `.parquet`, `.txt`) as a `Dataset`."""
+    from datasets import load_dataset
+
+    path = Path(path)
+    if not path.is_file():
+        raise DataNotFoundError(f"the data file {str(path)!r} does not exist")
+    if path.suffix not in FORMATS:
+        raise InvalidArgumentError(f"{str(path)!r}: cannot read {path.suffix!r} files; known: {', '.join(FORMATS)}")
+    if path.stat().st_size == 0:
+        raise InvalidArgumentError(f"the data file {str(path)!r} is empty")
+    options = {"delimiter": "\t"} if path.suffix == ".tsv" else {}
+    try:
+        return load_dataset(FORMATS[path.suffix], data_files={"data": str(path)}, split="data", **options)
+    except Exception as error:  # datasets wraps what the parser says in its own type
+        cause = error.__cause__ or error
+        raise InvalidArgumentError(f"{str(path)!r} is not a valid {path.suffix} file: {cause}") from error
+
+
+def load_folder(folder: str | Path, splits: Mapping[str, Sequence[str]] = SPLIT_FILES) -> DatasetDict:
+    """The splits found in a folder of data files, by file stem (`train.jsonl`, `val.jsonl`, ...)."""
+    from datasets import DatasetDict
+
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataNotFoundError(f"the data folder {str(folder)!r} does not exist")
+    found = DatasetDict()
+    for split, stems in splits.items():
+        candidates = [folder / f"{stem}{suffix}" for stem in stems for suffix in FORMATS]
+        files = [c for c in candidates if c.is_file()]
+        if files:
+            found[split] = load_file(files[0])
+    if not found:
+        names = ", ".join(f"{stems[0]}.jsonl" for stems in splits.values())
+        raise DataNotFoundError(f"{str(folder)!r} holds no split; expected files such as {names}")
+    return found
+
+
+def load_from_hub(hub_id: str, config: str | None = None, revision: str | None = None) -> DatasetDict:
+    """A data set of the Hub, or `DataNotFoundError` with the way out when the Hub cannot be reached."""
+    from datasets import DatasetDict, load_dataset
+
+    from ..vectors.hub import require_hub
+
+    require_hub(hub_id, f"the data set {hub_id!r}", f"give --data_dir or set {DATA_VARIABLE} to a folder that has it")
+    logger.info("loading %s from the Hub", hub_id)
+    data = load_dataset(hub_id, config, revision=revision)
+    return data if isinstance(data, DatasetDict) else DatasetDict(train=data)
+
+
+def find_folder(name: str, data_dir: str | None) -> Path | None:
+    """The folder of data set `name`: `data_dir` itself or its sub-folder, then `HF_EMBINIT_DATA`; None if in neither.
+
+    A `data_dir` that does not exist or holds neither raises `DataNotFoundError`.
+    """
+    if data_dir is not None:
+        root = Path(data_dir)
+        if not root.is_dir():
+            raise DataNotFoundError(f"--data_dir {data_dir!r} is not a folder")
+        return root / name if (root / name).is_dir() else root
+    if os.environ.get(DATA_VARIABLE):
+        root = Path(os.environ[DATA_VARIABLE])
+        if not root.is_dir():
+            raise DataNotFoundError(f"{DATA_VARIABLE}={str(root)!r} is not a folder")
+        if (root / name).is_dir():
+            return root / name
+    return None

@@ -1,0 +1,261 @@
+"""Translation: data sets, the paper's settings for each, preprocessing, BLEU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataNotFoundError, InvalidArgumentError
+from ..measures import load_metric
+from .data import find_folder, load_file, load_folder, load_from_hub
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class TranslationDataset:
+    """One data set that has a name: where it lives and what the paper used on it."""
+
+    name: str
+    hub_id: str | None = None
+    hub_config: str | None = None
+    hub_revision: str | None = None
+    source_lang: str = "de"
+    target_lang: str = "en"
+    presets: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
+    """Settings by kind of tokenizer (`words`, `mbert`, `mt5`); `*` is for any other."""
+
+
+def _paper(batch_size: int, *, d_model: int, num_heads: int = 8, min_frequency: int = 2) -> dict[str, Any]:
+    """Kim et al. 2024, Table 5 and section A.2."""
+    return {
+        "num_train_epochs": 20,
+        "per_device_train_batch_size": batch_size,
+        "per_device_eval_batch_size": batch_size,
+        "learning_rate": 2e-4,
+        "d_model": d_model,
+        "d_ff": 512,
+        "num_layers": 3,
+        "num_heads": num_heads,
+        "min_frequency": min_frequency,
+    }
+
+
+DATASETS = {
+    d.name: d
+    for d in (
+        TranslationDataset(
+            "captions",
+            presets={
+                "*": {
+                    "num_train_epochs": 6,
+                    "per_device_train_batch_size": 64,
+                    "per_device_eval_batch_size": 128,
+                    "learning_rate": 1e-3,
+                    "d_model": 128,
+                    "d_ff": 256,
+                    "num_layers": 2,
+                    "num_heads": 4,
+                    "min_frequency": 2,
+                }
+            },
+        ),
+        TranslationDataset(
+            "multi30k",
+            hub_id="bentrevett/multi30k",
+            presets={
+                "words": _paper(64, d_model=300, num_heads=10),
+                "mbert": _paper(128, d_model=768),
+                "mt5": _paper(96, d_model=768),
+                "*": _paper(128, d_model=512),
+            },
+        ),
+        TranslationDataset(
+            "iwslt2017",
+            hub_id="IWSLT/iwslt2017",
+            hub_config="iwslt2017-de-en",
+            hub_revision="refs/convert/parquet",
+            presets={
+                "words": _paper(128, d_model=300, num_heads=10, min_frequency=5),
+                "mbert": _paper(128, d_model=768, min_frequency=5),
+                "mt5": _paper(112, d_model=768, min_frequency=5),
+                "*": _paper(128, d_model=512, min_frequency=5),
+            },
+        ),
+    )
+}
+"""Data sets by name. Epochs, batch sizes and widths are Kim et al. 2024, Table 5; `captions` is this package's own."""
+
+
+def preset(dataset: str, tokenizer: str) -> dict[str, Any]:
+    """The settings that go with a data set and a tokenizer; Multi30k's for a data set without a name."""
+    presets = DATASETS.get(dataset, DATASETS["multi30k"]).presets
+    return dict(presets.get(tokenizer, presets["*"]))
+
+
+def load_translation(
+    dataset: str,
+    *,
+    source_lang: str = "de",
+    target_lang: str = "en",
+    config: str | None = None,
+    data_dir: str | None = None,
+    files: dict[str, str | None] | None = None,
+    seed: int = 0,
+) -> DatasetDict:
+    """A `DatasetDict` of `train`, `validation` and `test` with the text columns `source` and `target`.
+
+    `dataset` is a name of `DATASETS`, a folder of data files, or a Hub id. A named one is looked for in `data_dir`,
+    then in the folder that `HF_EMBINIT_DATA` names, then on the Hub. `files` overrides single splits. Files have one
+    column a language (`de`, `en`) or one column `translation` holding both.
+
+    Raises `DataNotFoundError` when a split is nowhere, `InvalidArgumentError` when a language is not in the data.
+    """
+    from datasets import DatasetDict
+
+    overrides = {split: path for split, path in (files or {}).items() if path is not None}
+    origin = dataset
+    data = DatasetDict()
+    if set(overrides) != set(SPLITS):
+        data, origin = _load(dataset, config, data_dir, seed)
+    for split, path in overrides.items():
+        data[split] = load_file(path)
+    missing = [split for split in SPLITS if split not in data]
+    if missing:
+        flags = ", ".join(f"--{split}_file" for split in missing)
+        raise DataNotFoundError(
+            f"--dataset {dataset}: {origin} has no {' and no '.join(missing)} split; give {flags}, or a --data_dir "
+            f"that has it"
+        )
+    return DatasetDict({split: _columns(data[split], split, source_lang, target_lang) for split in SPLITS})
+
+
+def _load(dataset: str, config: str | None, data_dir: str | None, seed: int) -> tuple[DatasetDict, str]:
+    from datasets import Dataset, DatasetDict
+
+    if dataset == "captions":
+        from .captions import caption_pairs
+
+        pairs = caption_pairs(seed=seed)
+        return DatasetDict({k: Dataset.from_list(v) for k, v in pairs.items()}), "the embedded corpus"
+    if dataset in DATASETS:
+        spec = DATASETS[dataset]
+        folder = find_folder(dataset, data_dir)
+        if folder is not None:
+            return load_folder(folder), str(folder)
+        assert spec.hub_id is not None
+        return load_from_hub(spec.hub_id, config or spec.hub_config, spec.hub_revision), spec.hub_id
+    if Path(dataset).is_dir():
+        return load_folder(dataset), dataset
+    if data_dir is not None:
+        folder = find_folder(dataset, data_dir)
+        assert folder is not None
+        return load_folder(folder), str(folder)
+    if dataset.count("/") != 1 or dataset.startswith((".", "/", "~")):
+        raise DataNotFoundError(
+            f"--dataset {dataset!r} is no folder, no Hub id (owner/name) and none of: {', '.join(DATASETS)}"
+        )
+    return load_from_hub(dataset, config), dataset
+
+
+def _columns(split: Dataset, name: str, source_lang: str, target_lang: str) -> Dataset:
+    """The split with exactly the columns `source` and `target`."""
+    from datasets import Dataset
+
+    columns = split.column_names
+    if len(split) == 0:
+        raise InvalidArgumentError(f"the {name} split is empty")
+    if "translation" in columns:
+        first = split[0]["translation"]
+        languages = sorted(first) if isinstance(first, dict) else []
+    else:
+        languages = [c for c in columns if c != "idx"]
+    for flag, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
+        if lang not in languages:
+            raise InvalidArgumentError(
+                f"--{flag} {lang!r} is not in the {name} split; it has: {', '.join(languages)}"
+            )
+    if "translation" in columns:
+        rows = split["translation"]
+        texts = {"source": [r[source_lang] for r in rows], "target": [r[target_lang] for r in rows]}
+    else:
+        texts = {"source": split[source_lang][:], "target": split[target_lang][:]}
+    for side, values in texts.items():
+        for i, value in enumerate(values):
+            if not isinstance(value, str):
+                raise InvalidArgumentError(f"the {side} text of row {i} of the {name} split is {value!r}, not text")
+    return Dataset.from_dict(texts)
+
+
+def encode_pairs(
+    data: Dataset, tokenizer: Any, *, max_source_length: int, max_target_length: int, desc: str
+) -> Dataset:
+    """`data` as `input_ids`, `attention_mask`, `labels` and `length` (the longer side), cut to the given numbers of
+    tokens."""
+
+    def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
+        encoded = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
+        labels = tokenizer(text_target=batch["target"], max_length=max_target_length, truncation=True)["input_ids"]
+        lengths = [max(len(s), len(t)) for s, t in zip(encoded["input_ids"], labels, strict=True)]
+        return {
+            "input_ids": encoded["input_ids"],
+            "attention_mask": encoded["attention_mask"],
+            "labels": labels,
+            "length": lengths,
+        }
+
+    return data.map(encode, batched=True, remove_columns=data.column_names, desc=desc)
+
+
+def token_counts(data: Dataset, column: str, size: int) -> list[int]:
+    """How often each of `size` ids occurs in a column of encoded texts."""
+    ids = np.concatenate([np.asarray(x) for x in data[column][:]])
+    return np.bincount(ids, minlength=size).tolist()
+
+
+def bleu_metrics(
+    tokenizer: Any, references: Sequence[str], *, lowercase: bool
+) -> Callable[[Any], dict[str, float]]:
+    """`compute_metrics` for a `Seq2SeqTrainer` that generates: BLEU on detokenised and on tokenised text.
+
+    `bleu` is sacreBLEU on the decoded text against `references` (lower-cased on both sides when the tokenizer keeps no
+    case); `bleu_tokenized` is BLEU in the tokenizer's own tokens: comparable within one tokenizer only.
+    `compute_metrics.signatures` holds sacreBLEU's signature of each after a call.
+    """
+    metric = load_metric("bleu")
+
+    def compute_metrics(prediction: Any) -> dict[str, float]:
+        texts, tokens = decode_predictions(tokenizer, prediction.predictions)
+        reference_tokens = [tokenizer.tokenize_target(r) for r in references]
+        scores = metric.compute(
+            predictions=texts, references=list(references), lowercase=lowercase, tokenize="13a"
+        )
+        token_scores = metric.compute(predictions=tokens, references=reference_tokens, tokenize="none")
+        compute_metrics.signatures = {  # type: ignore[attr-defined]
+            "bleu": scores["signature"],
+            "bleu_tokenized": token_scores["signature"],
+        }
+        return {
+            "bleu": scores["score"],
+            "bleu_tokenized": token_scores["score"],
+            "generated_length": float(np.mean([len(t.split()) for t in tokens])),
+        }
+
+    compute_metrics.signatures = {}  # type: ignore[attr-defined]
+    return compute_metrics
+
+
+def decode_predictions(tokenizer: Any, predictions: Any) -> tuple[list[str], list[str]]:
+    """Generated ids `[n, T]`, padded with -100, as detokenised texts and as blank-separated tokens."""
+    ids = predictions[0] if isinstance(predictions, tuple) else predictions
+    rows = [[int(i) for i in row if i >= 0] for row in np.asarray(ids)]
+    texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
+    tokens = [tokenizer.decode_tokens(row) for row in rows]
+    return texts, tokens

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.moments import gaussian_rows, shuffle, standardize, xavier_bound, xavier_std
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_xavier_is_torch_s() -> None:
+    table = torch.empty(7847, 300)
+    torch.nn.init.xavier_uniform_(table, generator=generator())
+    assert table.std().item() == pytest.approx(xavier_std(7847, 300), rel=1e-3)
+    assert table.abs().max().item() <= xavier_bound(7847, 300)
+    assert table.abs().max().item() == pytest.approx(xavier_bound(7847, 300), rel=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    rows=st.integers(2, 60),
+    dim=st.integers(1, 30),
+    loc=st.floats(-100, 100),
+    spread=st.floats(1e-3, 1e3),
+    mean=st.floats(-5, 5),
+    std=st.floats(1e-3, 50),
+    seed=st.integers(0, 2**31),
+)
+def test_standardize_reaches_the_moments_and_keeps_the_order(rows, dim, loc, spread, mean, std, seed) -> None:
+    """Eq. 1 and Eq. 4 as a property: the moments are those asked for, and the map is affine and increasing."""
+    x = torch.randn(rows, dim, generator=generator(seed), dtype=torch.float64) * spread + loc
+    y = standardize(x, mean, std)
+    assert y.mean().item() == pytest.approx(mean, abs=1e-6 * max(1, abs(mean)) * max(1, std))
+    assert y.std().item() == pytest.approx(std, rel=1e-6)
+    if x.numel() > 2:
+        correlation = torch.corrcoef(torch.stack([x.flatten(), y.flatten()]))[0, 1].item()
+        assert correlation == pytest.approx(1.0, abs=1e-9)
+
+
+def test_standardize_reproduces_the_paper_s_table_6() -> None:
+    """GloVe's range (-3.93, 4.82), mean 0.053, sd 0.37 becomes (-0.17, 0.20) at Xavier's sd 0.016."""
+    factor = 0.016 / 0.37
+    low, high = (-3.93 - 0.053) * factor, (4.82 - 0.053) * factor
+    assert (round(low, 2), round(high, 2)) == (-0.17, 0.21) or (round(low, 2), round(high, 2)) == (-0.17, 0.2)
+    assert round(xavier_std(7847, 300), 3) == 0.016
+    assert round(xavier_bound(7847, 300), 3) == 0.027
+
+
+def test_standardize_per_dimension() -> None:
+    x = torch.randn(50, 4, generator=generator()) * torch.tensor([1.0, 5.0, 0.1, 30.0]) + 7
+    y = standardize(x, 0.0, 2.0, per_dimension=True)
+    torch.testing.assert_close(y.mean(0), torch.zeros(4), atol=1e-5, rtol=0)
+    torch.testing.assert_close(y.std(0), torch.full((4,), 2.0))
+
+
+@pytest.mark.parametrize("x", [torch.ones(4, 3), torch.tensor([[1.0, math.nan], [0.0, 2.0]])])
+def test_standardize_refuses_what_has_no_deviation(x) -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot standardize"):
+        standardize(x)
+
+
+@pytest.mark.parametrize("mode", ["elements", "rows", "rows_and_columns"])
+def test_shuffle_keeps_every_value(mode, global_rng_untouched) -> None:
+    x = torch.randn(40, 7, generator=generator())
+    y = shuffle(x, mode, generator=generator(1))
+    assert not torch.equal(x, y)
+    assert torch.equal(x.flatten().sort().values, y.flatten().sort().values)
+    assert torch.equal(y, shuffle(x, mode, generator=generator(1)))
+
+
+def test_shuffle_modes_differ_in_what_they_keep() -> None:
+    x = torch.randn(40, 7, generator=generator())
+    rows = shuffle(x, "rows", generator=generator(1))
+    assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, x.tolist()))
+    both = shuffle(x, "rows_and_columns", generator=generator(1))
+    assert sorted(sorted(r) for r in both.tolist()) == sorted(sorted(r) for r in x.tolist())
+    elements = shuffle(x, "elements", generator=generator(1))
+    assert sorted(sorted(r) for r in elements.tolist()) != sorted(sorted(r) for r in x.tolist())
+    with pytest.raises(InvalidArgumentError, match="columns"):
+        shuffle(x, "columns", generator=generator())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("n", "d"), [(400, 6), (6, 12)])
+def test_gaussian_rows_have_the_covariance_of_the_table(n, d, global_rng_untouched) -> None:
+    """The covariance-free draw has mean and covariance of N(mean, scale * Sigma), for N <= D as well."""
+    x = torch.randn(n, d, generator=generator()) @ torch.randn(d, d, generator=generator(1)) + 3
+    draws = gaussian_rows(x, 60_000, scale=0.25, generator=generator(2), block_rows=100)
+    sigma = torch.cov(x.T, correction=0)
+    torch.testing.assert_close(draws.mean(0), x.mean(0), atol=0.05, rtol=0)
+    error = (torch.cov(draws.T) - 0.25 * sigma).norm() / (0.25 * sigma).norm()
+    assert error < 0.03
+    wrong = (torch.cov(draws.T) - 0.35 * sigma).norm() / (0.35 * sigma).norm()
+    assert wrong > 0.2
+
+
+def test_gaussian_rows_depend_on_nothing_but_the_generator() -> None:
+    x = torch.randn(300, 8, generator=generator())
+    assert torch.equal(gaussian_rows(x, 3, generator=generator(5)), gaussian_rows(x, 3, generator=generator(5)))
+    with pytest.raises(InvalidArgumentError, match="empty"):
+        gaussian_rows(x[:0], 3, generator=generator())
