@@ -166,7 +166,7 @@ TABLE_2_INCONSISTENT = {("MNLI GloVe", "max"), ("Multi30k GloVe", "min"), ("Mult
 
 @pytest.mark.parametrize("name", TABLE_2)
 def test_table_2_derived_rows(name):
-    """Kim et al. 2024, Table 2: inputs are known to the digits printed, so each corner of their box is tried."""
+    """Kim et al. 2024, Table 2: inputs are known to the digits printed, so their ranges are tried."""
     thousands, dim, low, high, mean, std, bound, moved_low, moved_high = TABLE_2[name]
     xavier, moved = [], []
     for corner in itertools.product(*(spread(x) for x in (thousands, low, high, mean, std))):

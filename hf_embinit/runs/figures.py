@@ -1,0 +1,195 @@
+"""Pictures of a run: the learning curve, and the embedding values beside Xavier's and the positions'."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from ..measures.statistics import check_table, position_encoding
+from ..moments import xavier_bound, xavier_std
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe & Ito's colors, told apart by color-blind readers; lines differ in style too
+_BLUE, _ORANGE, _GREEN, _GRAY = "#0072B2", "#D55E00", "#009E73", "#666666"
+_MAX_VALUES = 4_000_000
+_LABELS = {
+    "eval_loss": "validation loss",
+    "eval_bleu": "validation BLEU",
+    "eval_bleu_tokenized": "validation BLEU (tokenized)",
+    "eval_accuracy": "validation accuracy",
+    "eval_perplexity": "validation perplexity",
+}
+
+
+def _figure(columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of its own, on no screen and outside pyplot's global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=120)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, columns, squeeze=False)[0]
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+    return figure, list(axes)
+
+
+def _save(figure: Figure, path: str | os.PathLike[str]) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def plot_learning_curve(
+    history: Sequence[Mapping[str, Any]],
+    path: str | os.PathLike[str],
+    *,
+    metric: str | None = None,
+    best_epoch: float | None = None,
+    title: str = "",
+) -> Path:
+    """Writes a PNG of training and validation loss by epoch and of `metric` (such as `eval_bleu`).
+
+    `history` is a run record's: rows with `epoch`, `train_loss`, `eval_loss`, ... `best_epoch` is marked in
+    each panel. Raises `InvalidArgumentError` when no row has a value to draw.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    losses = [
+        ("train_loss", "training loss", _ORANGE, "--", "s"),
+        ("eval_loss", "validation loss", _BLUE, "-", "o"),
+    ]
+    panels: list[list[tuple[str, str, str, str, str]]] = [losses]
+    if metric is not None:
+        panels.append([(metric, _LABELS.get(metric, metric.replace("_", " ")), _GREEN, "-", "o")])
+    if not any(row.get(line[0]) is not None for row in history for panel in panels for line in panel):
+        raise InvalidArgumentError("history has no losses and no metric to draw")
+    figure, axes = _figure(len(panels), 5.2 * len(panels), 3.8)
+    for ax, lines in zip(axes, panels, strict=True):
+        for name, label, color, style, marker in lines:
+            points = [(row["epoch"], row[name]) for row in history if row.get(name) is not None]
+            if points:
+                marker_size = 4 if len(points) <= 40 else 0
+                x, y = zip(*points, strict=True)
+                ax.plot(x, y, style, color=color, marker=marker, markersize=marker_size, label=label)
+        if best_epoch is not None:
+            ax.axvline(
+                best_epoch, color=_GRAY, linestyle=":", linewidth=1.2, label=f"kept: epoch {best_epoch:g}"
+            )
+        ax.set_xlabel("epoch")
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.set_xlim(left=0, right=1.04 * max(row["epoch"] for row in history))
+        ax.set_ylabel("loss (nats)" if lines is losses else lines[0][1])
+        ax.legend(frameon=False)
+    if title:
+        figure.suptitle(title)
+    return _save(figure, path)
+
+
+@torch.no_grad()
+def plot_embedding_distribution(
+    weight: Tensor,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+    rows: Sequence[int] | Tensor | None = None,
+    input_scale: float | None = None,
+    positions: Tensor | None = None,
+) -> Path:
+    """Writes a PNG with the density of the entries of `weight` `[N, D]`, before and after the input scaling.
+
+    Beside it stand Xavier's density for the same N and D, scaled alike, and that of the position encodings,
+    which are added unscaled: `positions` `[P, D]`, by default 5,000 sinusoidal ones. `input_scale` is sqrt(D)
+    unless given; `rows` leaves padding and reserved rows out. Both axes are logarithmic (the horizontal one
+    on both sides of a linear stretch as wide as Xavier's range), so that distributions some hundred times
+    wider than others show in one picture. Raises `InvalidArgumentError` for an empty table and for NaN or
+    infinite values.
+    """
+    check_table(weight)
+    n, d = weight.shape
+    values = weight.detach()
+    if rows is not None:
+        values = values[torch.as_tensor(rows, dtype=torch.long, device=weight.device)]
+    values = _some(values)
+    scale = math.sqrt(d) if input_scale is None else input_scale
+    if positions is None:
+        positions = position_encoding(5000, d)
+    encodings = _some(positions)
+    figure, axes = _figure(2, 10.4, 4.2)
+    names = ("Before scaling", f"After scaling by {scale:.3g}: what is added to the positions")
+    for ax, name, factor in zip(axes, names, (1.0, scale), strict=True):
+        _density_panel(ax, values * factor, encodings, xavier_bound(n, d) * factor, xavier_std(n, d) * factor)
+        ax.set_title(name, fontsize="medium")
+        ax.set_xlabel("value (log axis, linear around 0)")
+        ax.set_ylabel("density (log axis)")
+    if title:
+        figure.suptitle(title)
+    return _save(figure, path)
+
+
+def _some(x: Tensor) -> Tensor:
+    """At most `_MAX_VALUES` entries of whole rows, evenly spread over the table: the shape needs no more."""
+    step = max(1, math.ceil(x.numel() / _MAX_VALUES))
+    return x.detach()[::step].reshape(-1).cpu().double()
+
+
+def _density_panel(ax: Axes, values: Tensor, encodings: Tensor, bound: float, xavier_sd: float) -> None:
+    reach = 1.3 * max(*(float(x.abs().max()) for x in (values, encodings)), bound)
+
+    def histogram(x: Tensor) -> tuple[list[float], list[float]]:
+        """Densities over bins that look equally wide on the axis."""
+        linear = torch.linspace(-bound, bound, 41, dtype=torch.float64)
+        outer = torch.logspace(math.log10(bound), math.log10(reach), 61, dtype=torch.float64)[1:]
+        edges = torch.cat([-outer.flip(0), linear, outer])
+        counts = torch.histogram(x, edges).hist
+        return (counts / x.numel() / edges.diff()).tolist(), edges.tolist()
+
+    sd = float(values.std())
+    density, edges = histogram(values)
+    ax.stairs(density, edges, fill=True, color=_BLUE, alpha=0.35, label=f"embeddings, sd {sd:.3g}")
+    ax.stairs(density, edges, color=_BLUE, linewidth=1.2)
+    highest = [max(density), 0.5 / bound]
+    lowest = [min(v for v in density if v > 0)]
+    density, edges = histogram(encodings)
+    ax.stairs(
+        density,
+        edges,
+        color=_GREEN,
+        linewidth=1.4,
+        linestyle="--",
+        label=f"position encodings, sd {encodings.std():.3g}",
+    )
+    highest.append(max(density))
+    lowest.append(min(v for v in density if v > 0))
+    bottom = min(lowest) / 3
+    ax.plot(
+        [-bound, -bound, bound, bound],
+        [bottom, 0.5 / bound, 0.5 / bound, bottom],
+        color=_ORANGE,
+        linewidth=1.6,
+        label=f"Xavier, sd {xavier_sd:.3g}",
+    )
+    ax.set_xscale("symlog", linthresh=bound, linscale=0.6)
+    decades = [10.0**k for k in range(-6, 7) if bound <= 10.0**k <= reach]
+    decades = decades[:: math.ceil(len(decades) / 4)] if decades else []
+    ax.set_xticks([-x for x in reversed(decades)] + [0.0] + decades)
+    ax.set_xticklabels([f"{x:g}" for x in ax.get_xticks()])
+    ax.minorticks_off()
+    ax.set_yscale("log")
+    ax.set_xlim(-reach, reach)
+    top = max(highest)
+    ax.set_ylim(bottom, top * (top / bottom) ** 0.35)  # room for the legend above the curves
+    ax.legend(frameon=False, loc="upper center", ncols=1, fontsize="small")
