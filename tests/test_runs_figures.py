@@ -20,13 +20,15 @@ def is_picture(path) -> bool:
 
 
 HISTORY = [
-    {"epoch": 1.0, "step": 5, "train_loss": 3.0, "eval_loss": 2.5, "eval_bleu": 10.0},
-    {"epoch": 2.0, "step": 10, "eval_loss": 2.0, "eval_bleu": None},
-    {"epoch": 3.0, "step": 15, "train_loss": 1.5, "eval_loss": 1.9, "eval_bleu": 30.0},
+    {"epoch": 1.0, "step": 5, "train_loss": 3.0, "validation_loss": 2.5, "validation_bleu": 10.0},
+    {"epoch": 2.0, "step": 10, "validation_loss": 2.0, "validation_bleu": None},
+    {"epoch": 3.0, "step": 15, "train_loss": 1.5, "validation_loss": 1.9, "validation_bleu": 30.0},
 ]
 
 
-@pytest.mark.parametrize("rows, metric, best", [(3, "eval_bleu", 3.0), (1, None, None), (2, "eval_f1", 1.0)])
+@pytest.mark.parametrize(
+    "rows, metric, best", [(3, "validation_bleu", 3.0), (1, None, None), (2, "validation_f1", 1.0)]
+)
 def test_learning_curve(tmp_path, rows, metric, best):
     path = plot_learning_curve(HISTORY[:rows], tmp_path / "figures" / "x.png", metric=metric, best_epoch=best)
     assert is_picture(path)
@@ -58,7 +60,8 @@ def test_distribution_of_bad_tables(tmp_path):
 
 def test_drawing_leaves_the_global_backend_alone():
     code = (
-        "import sys, torch, tempfile; from hf_embinit.runs.figures import plot_embedding_distribution as plot\n"
+        "import sys, torch, tempfile\n"
+        "from hf_embinit.runs.figures import plot_embedding_distribution as plot\n"
         "assert 'matplotlib' not in sys.modules\n"
         "plot(torch.ones(3, 4), tempfile.mkdtemp() + '/x.png')\n"
         "assert 'matplotlib.pyplot' not in sys.modules"

@@ -17,6 +17,7 @@ from hf_embinit.runs.record import (
     RunRecord,
     collect_versions,
     device_name,
+    history_from_log,
     is_finished,
     read_record,
     write_json,
@@ -34,7 +35,9 @@ def make_record(**changes) -> RunRecord:
         "arguments": {"learning_rate": 2e-4, "output_dir": Path("runs/a"), "lr": np.float32(0.5)},
         "metrics": {"test_bleu": 61.2, "test_loss": float("nan")},
         "best_epoch": 2.0,
-        "history": [{"epoch": 1.0, "step": 10, "train_loss": 3.0, "eval_loss": 2.0, "eval_bleu": 10.0}],
+        "history": [
+            {"epoch": 1.0, "step": 10, "train_loss": 3.0, "validation_loss": 2.0, "validation_bleu": 10.0}
+        ],
         "parameters": 1000,
         "embedding_statistics": {},
         "coverage": {},
@@ -95,6 +98,21 @@ def test_unreadable_records(tmp_path, text, message):
         (tmp_path / "results.json").write_text(text)
     with pytest.raises(RunFolderError, match=message):
         read_record(tmp_path)
+
+
+def test_history_from_a_trainer_log():
+    log = [
+        {"loss": 4.0, "epoch": 0.5, "step": 5},
+        {"loss": 2.0, "epoch": 1.0, "step": 10, "grad_norm": 1.0},
+        {"eval_loss": 2.5, "eval_bleu": 7.0, "eval_runtime": 1.0, "epoch": 1.0, "step": 10},
+        {"eval_loss": 2.25, "epoch": 2.0, "step": 20},
+        {"test_loss": 2.0, "epoch": 2.0, "step": 20},
+        {"train_runtime": 3.0, "epoch": 2.0, "step": 20},
+    ]
+    assert history_from_log(log) == [
+        {"epoch": 1.0, "step": 10, "train_loss": 3.0, "validation_loss": 2.5, "validation_bleu": 7.0},
+        {"epoch": 2.0, "step": 20, "validation_loss": 2.25},
+    ]
 
 
 def test_versions_and_device():

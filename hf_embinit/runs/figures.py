@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 # Okabe & Ito's colors, told apart by color-blind readers; lines differ in style too
 _BLUE, _ORANGE, _GREEN, _GRAY = "#0072B2", "#D55E00", "#009E73", "#666666"
 _MAX_VALUES = 4_000_000
-_LABELS = {
-    "eval_loss": "validation loss",
-    "eval_bleu": "validation BLEU",
-    "eval_bleu_tokenized": "validation BLEU (tokenized)",
-    "eval_accuracy": "validation accuracy",
-    "eval_perplexity": "validation perplexity",
+_METRICS = {
+    "validation_bleu": "validation BLEU",
+    "validation_matthews_correlation": "validation Matthews correlation",
+    "validation_spearmanr": "validation Spearman correlation",
+    "validation_f1": "validation F1",
+    "validation_accuracy": "validation accuracy",
+    "validation_perplexity": "validation perplexity",
 }
 
 
@@ -61,20 +62,24 @@ def plot_learning_curve(
     best_epoch: float | None = None,
     title: str = "",
 ) -> Path:
-    """Writes a PNG of training and validation loss by epoch and of `metric` (such as `eval_bleu`).
+    """Writes a PNG of training and validation loss by epoch and of `metric` (`validation_bleu`).
 
-    `history` is a run record's: rows with `epoch`, `train_loss`, `eval_loss`, ... `best_epoch` is marked in
-    each panel. Raises `InvalidArgumentError` when no row has a value to draw.
+    `history` is a run record's: rows with `epoch`, `train_loss`, `validation_loss`, ... Without `metric`, the
+    first of the usual ones that it has is drawn. `best_epoch` is marked in each panel. Raises
+    `InvalidArgumentError` when no row has a value to draw.
     """
     from matplotlib.ticker import MaxNLocator
 
     losses = [
         ("train_loss", "training loss", _ORANGE, "--", "s"),
-        ("eval_loss", "validation loss", _BLUE, "-", "o"),
+        ("validation_loss", "validation loss", _BLUE, "-", "o"),
     ]
+    if metric is None:
+        measured = {name for row in history for name, value in row.items() if value is not None}
+        metric = next((name for name in _METRICS if name in measured), None)
     panels: list[list[tuple[str, str, str, str, str]]] = [losses]
     if metric is not None:
-        panels.append([(metric, _LABELS.get(metric, metric.replace("_", " ")), _GREEN, "-", "o")])
+        panels.append([(metric, _METRICS.get(metric, metric.replace("_", " ")), _GREEN, "-", "o")])
     if not any(row.get(line[0]) is not None for row in history for panel in panels for line in panel):
         raise InvalidArgumentError("history has no losses and no metric to draw")
     figure, axes = _figure(len(panels), 5.2 * len(panels), 3.8)

@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -59,7 +59,7 @@ class RunRecord:
     best_epoch: float | None
     """Epoch whose checkpoint was kept; None when the last one was."""
     history: list[dict[str, float]]
-    """One row an evaluation: `epoch`, `step`, `train_loss`, `eval_loss`, ..."""
+    """One row an evaluation: `epoch`, `step`, `train_loss`, `validation_loss`, ..."""
     parameters: int
     """Number of trained and frozen parameters of the model."""
     embedding_statistics: dict[str, Any]
@@ -162,6 +162,29 @@ def read_record(folder: str | os.PathLike[str]) -> RunRecord:
 def is_finished(folder: str | os.PathLike[str]) -> bool:
     """Whether the run in `folder` has written its record, which it does last."""
     return (Path(folder) / RESULTS_NAME).is_file()
+
+
+def history_from_log(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """One row an evaluation, from `trainer.state.log_history`.
+
+    A row has `epoch`, `step`, `train_loss` (the mean of what was logged since the row before) and each
+    `eval_x` as `validation_x`, timings left out. Evaluations under other prefixes make no row.
+    """
+    rows: dict[float, dict[str, float]] = {}
+    losses: list[float] = []
+    timings = ("_runtime", "_per_second", "_preparation_time")
+    for entry in log_history:
+        if "loss" in entry:
+            losses.append(float(entry["loss"]))
+        found = {k: v for k, v in entry.items() if k.startswith("eval_") and not k.endswith(timings)}
+        if not found:
+            continue
+        row = rows.setdefault(entry["step"], {"epoch": entry["epoch"], "step": entry["step"]})
+        if losses:
+            row["train_loss"] = sum(losses) / len(losses)
+            losses = []
+        row.update({"validation_" + k.removeprefix("eval_"): v for k, v in found.items()})
+    return [rows[step] for step in sorted(rows)]
 
 
 def collect_versions() -> dict[str, str]:
