@@ -1,8 +1,19 @@
-"""Where rows come from: files of vectors, the embedding tables of checkpoints, and vectors trained on one's own text."""
+"""Where rows come from: files of vectors, tables of checkpoints, vectors trained on one's own text."""
 
 from __future__ import annotations
 
+from .checkpoints import read_embedding_table
 from .files import read_vectors, write_vectors
 from .pretrained_vectors import PretrainedVectors, TokenFamily, rows_digest
+from .sources import SOURCES, load_vectors
 
-__all__ = ["PretrainedVectors", "TokenFamily", "read_vectors", "rows_digest", "write_vectors"]
+__all__ = [
+    "SOURCES",
+    "PretrainedVectors",
+    "TokenFamily",
+    "load_vectors",
+    "read_embedding_table",
+    "read_vectors",
+    "rows_digest",
+    "write_vectors",
+]

@@ -1,0 +1,184 @@
+"""The Hugging Face Hub, or a clear sentence within seconds when it cannot be reached.
+
+Without a network the Hub's own client retries for many seconds before its first error; here a plain connection is
+tried first. Everything honors `HF_ENDPOINT`, `HF_HUB_OFFLINE` and the proxy variables.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from .errors import DataNotFoundError
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 2.0
+"""How long a connection may take, name look-up included."""
+_REMEMBER_SECONDS = 60.0
+_last: dict[str, tuple[float, bool]] = {}
+
+
+def hub_is_offline() -> bool:
+    """Whether `HF_HUB_OFFLINE` (or `TRANSFORMERS_OFFLINE`) says that only the cache may be used."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def hub_is_reachable() -> bool:
+    """Whether the Hub takes a connection, answered within about `CONNECT_SECONDS` and remembered for a minute."""
+    from huggingface_hub import constants
+
+    if hub_is_offline():
+        return False
+    endpoint = constants.ENDPOINT
+    known = _last.get(endpoint)
+    if known is not None and time.monotonic() - known[0] < _REMEMBER_SECONDS:
+        return known[1]
+    reachable = _connects(*_address(endpoint))
+    _last[endpoint] = (time.monotonic(), reachable)
+    return reachable
+
+
+def require_hub(what: str, way_out: str) -> None:
+    """Raises `DataNotFoundError` if the Hub cannot be used: `what` is wanted from it, `way_out` is what to do instead."""
+    from huggingface_hub import constants
+
+    if hub_is_offline():
+        raise DataNotFoundError(f"{what}: the Hub may not be asked, HF_HUB_OFFLINE is set. {way_out}")
+    if not hub_is_reachable():
+        raise DataNotFoundError(
+            f"{what}: the Hub cannot be reached at {constants.ENDPOINT}. {way_out} "
+            "With HF_HUB_OFFLINE=1 only the local cache is used and no connection is tried."
+        )
+
+
+def hub_snapshot(
+    repo_id: str,
+    patterns: Sequence[str],
+    *,
+    revision: str | None = None,
+    repo_type: str = "model",
+    way_out: str = "",
+) -> Path:
+    """Folder, named by its commit, with the files of a Hub repository that match `patterns`, from the cache if the Hub
+    is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    from huggingface_hub import snapshot_download
+
+    found = _ask_hub(
+        snapshot_download,
+        f"{repo_type} {repo_id!r}",
+        way_out,
+        repo_id=repo_id,
+        repo_type=repo_type,
+        revision=revision,
+        allow_patterns=list(patterns),
+    )
+    return Path(found)
+
+
+def hub_file(
+    repo_id: str,
+    filename: str,
+    *,
+    revision: str | None = None,
+    repo_type: str = "model",
+    way_out: str = "",
+) -> Path | None:
+    """One file of a Hub repository, or None when the repository has no such file. From the cache if the Hub is out of
+    reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        found = _ask_hub(
+            hf_hub_download,
+            f"{filename} of {repo_type} {repo_id!r}",
+            way_out,
+            repo_id=repo_id,
+            filename=filename,
+            repo_type=repo_type,
+            revision=revision,
+        )
+    except EntryNotFoundError as error:
+        if isinstance(error, LocalEntryNotFoundError):
+            raise
+        return None
+    return Path(found)
+
+
+def _ask_hub(download: Any, what: str, way_out: str, **arguments: Any) -> str:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RemoteEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    local_only = not hub_is_reachable()
+    try:
+        return download(**arguments, local_files_only=local_only)
+    except RemoteEntryNotFoundError:
+        raise
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        require_hub(f"{what} is not in the local cache", way_out)
+        raise DataNotFoundError(f"{what} could not be downloaded: {error}. {way_out}") from error
+    except GatedRepoError as error:
+        raise DataNotFoundError(
+            f"{what} is gated: ask for access on its page, then run `hf auth login`. {way_out}"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise DataNotFoundError(
+            f"{what} has no revision {arguments.get('revision')!r} on the Hub. {way_out}"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise DataNotFoundError(
+            f"{what} is not on the Hub, or is private (`hf auth login`). {way_out}"
+        ) from error
+    except HFValidationError as error:
+        raise DataNotFoundError(f"{what} is no name of a Hub repository. {way_out}") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise DataNotFoundError(f"{what} could not be downloaded: {error}. {way_out}") from error
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    """Host and port to connect to: the endpoint's, or its proxy's."""
+    parts = urlsplit(endpoint)
+    host = parts.hostname or ""
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(host):
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _connects(host: str, port: int) -> bool:
+    """A name look-up has no timeout of its own, so a thread does both and may be left behind."""
+    done = threading.Event()
+
+    def connect() -> None:
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+            done.set()
+        except OSError as error:
+            logger.debug("no connection to %s:%d: %s", host, port, error)
+            failed.set()
+
+    failed = threading.Event()
+    threading.Thread(target=connect, name="hf_embinit-hub", daemon=True).start()
+    limit = time.monotonic() + CONNECT_SECONDS
+    while time.monotonic() < limit and not failed.is_set():
+        if done.wait(0.02):
+            return True
+    return done.is_set()

@@ -1,0 +1,183 @@
+"""The input-embedding table of a checkpoint, read by name: no model is built, no other tensor is read."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VectorFileError
+from ..hub_access import hub_file, hub_snapshot
+from .pretrained_vectors import PretrainedVectors, rows_digest
+from .table_names import find_table
+from .token_strings import TOKENIZER_FILES, read_token_strings
+
+_SAFETENSORS = "model.safetensors"
+_PICKLE = "pytorch_model.bin"
+_WAY_OUT = "Give a folder or another source (vectors=, --vectors)."
+
+
+def read_embedding_table(
+    path_or_id: str | PathLike[str],
+    *,
+    tokens: Sequence[str] | None = None,
+    revision: str | None = None,
+    table: str | None = None,
+    allow_pickle: bool = False,
+) -> PretrainedVectors:
+    """The input embeddings of a checkpoint, `[V, D]` float32 with the token of each row: a folder or a Hub id.
+
+    From the Hub come the config, the tokenizer's files, the index and the one weight file that holds the table. The
+    tensor is found by its name and the config's `vocab_size`; `table` chooses another one, by name or pattern
+    (`"*decoder.embed_tokens*"`). `allow_pickle` permits a `pytorch_model.bin` where there are no safetensors; it is
+    loaded with `weights_only=True`. `revision` is a branch, tag or commit of the Hub repository.
+
+    Rows come in the order of their ids, or of `tokens` if given. Rows without a token (a padded vocabulary) are left
+    out. `report`: `table`, `file`, `dtype`, `rows` (of the tensor), `rows_without_token`, `tokens_without_row`,
+    `special_tokens`, `asked`, `found`.
+
+    Raises `DataNotFoundError` for a checkpoint that is not there or has no config, weights or tokenizer;
+    `InvalidArgumentError` when the table is ambiguous or only a pickle is there; `UnsupportedModelError` when no
+    tensor looks like a table, or its type is not floating point.
+    """
+    name = str(path_or_id)
+    folder = Path(name).expanduser()
+    commit = None
+    if folder.is_dir():
+        if revision is not None:
+            raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder.")
+
+        def fetch(file: str) -> Path | None:
+            return folder / file if (folder / file).is_file() else None
+    else:
+        patterns = ["config.json", "*.index.json", *TOKENIZER_FILES]
+        folder = hub_snapshot(name, patterns, revision=revision, way_out=_WAY_OUT)
+        commit = folder.name
+
+        def fetch(file: str) -> Path | None:
+            return hub_file(name, file, revision=commit, way_out=_WAY_OUT)
+
+    config = _read_json(folder / "config.json", name)
+    weights = _open_weights(folder, fetch, name, allow_pickle, commit is not None)
+    chosen = find_table(weights.files, weights.shape, config, name, table)
+    tensor = weights.tensor(chosen)
+    if tensor.ndim != 2 or not tensor.is_floating_point():
+        raise UnsupportedModelError(
+            f"{chosen} of {name} is {tensor.dtype} {list(tensor.shape)}, expected a floating-point matrix."
+        )
+    by_id, family, special_tokens = read_token_strings(folder)
+    ids = sorted(index for index in by_id if index < len(tensor))
+    report: dict[str, Any] = {
+        "table": chosen,
+        "file": weights.files[chosen],
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "rows": len(tensor),
+        "rows_without_token": len(tensor) - len(ids),
+        "tokens_without_row": len(by_id) - len(ids),
+        "special_tokens": special_tokens,
+    }
+    if tokens is not None:
+        id_of = {by_id[index]: index for index in ids}
+        asked = list(dict.fromkeys(tokens))
+        ids = [id_of[token] for token in asked if token in id_of]
+        report.update(asked=len(asked), found=len(ids))
+    matrix = tensor[torch.tensor(ids, dtype=torch.long)].to(torch.float32)
+    kept = [by_id[index] for index in ids]
+    return PretrainedVectors(kept, matrix, name, family, commit, rows_digest(kept, matrix), report)
+
+
+@dataclass
+class _Safetensors:
+    """The tensors of a checkpoint's safetensors: `files` gives the file of each by name."""
+
+    files: dict[str, str]
+    path_of: Callable[[str], Path]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a tensor, without reading it."""
+        with self._open(name) as file:
+            return tuple(file.get_slice(name).get_shape())
+
+    def tensor(self, name: str) -> Tensor:
+        """One tensor, on the CPU, in the type it was saved in."""
+        with self._open(name) as file:
+            return file.get_tensor(name)
+
+    def _open(self, name: str) -> Any:
+        path = self.path_of(self.files[name])
+        try:
+            return safe_open(path, framework="pt")
+        except SafetensorError as error:
+            raise VectorFileError(f"{path} is no safetensors file, or a damaged one: {error}.") from error
+
+
+@dataclass
+class _Pickles:
+    """The same of a checkpoint's pickles. Memory-mapped, so tensors that are not used are not read."""
+
+    files: dict[str, str]
+    path_of: Callable[[str], Path]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self.tensor(name).shape)
+
+    def tensor(self, name: str) -> Tensor:
+        return _load_pickle(self.path_of(self.files[name]))[name]
+
+
+def _open_weights(
+    folder: Path, fetch: Callable[[str], Path | None], where: str, allow_pickle: bool, on_hub: bool
+) -> _Safetensors | _Pickles:
+    def path_of(file: str) -> Path:
+        path = fetch(file)
+        if path is None:
+            raise DataNotFoundError(f"{where} lacks {file}, which its index names.")
+        return path
+
+    index = folder / f"{_SAFETENSORS}.index.json"
+    if index.is_file():
+        return _Safetensors(_read_json(index, where)["weight_map"], path_of)
+    if (single := fetch(_SAFETENSORS)) is not None:
+        weights = _Safetensors({"": _SAFETENSORS}, path_of)
+        with weights._open("") as file:
+            weights.files = dict.fromkeys(file.keys(), _SAFETENSORS)
+        return weights
+    index = folder / f"{_PICKLE}.index.json"
+    if allow_pickle:
+        if index.is_file():
+            return _Pickles(_read_json(index, where)["weight_map"], path_of)
+        if (single := fetch(_PICKLE)) is not None:
+            return _Pickles(dict.fromkeys(_load_pickle(single), _PICKLE), path_of)
+    elif on_hub or index.is_file() or (folder / _PICKLE).is_file():
+        raise InvalidArgumentError(
+            f"{where} has no {_SAFETENSORS}. A pickle ({_PICKLE}) is read only with allow_pickle=True: give that if "
+            "you trust its author, or a revision= with safetensors (on the Hub often 'refs/pr/<number>')."
+        )
+    raise DataNotFoundError(f"{where} has neither {_SAFETENSORS} nor {_PICKLE}.")
+
+
+def _load_pickle(path: Path) -> dict[str, Tensor]:
+    try:
+        try:
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except RuntimeError:  # the format before torch 1.6 cannot be memory-mapped
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
+        raise VectorFileError(f"{path} cannot be loaded as a pickle of tensors alone: {error}") from error
+
+
+def _read_json(path: Path, where: str) -> dict[str, Any]:
+    if not path.is_file():
+        raise DataNotFoundError(f"{where} has no {path.name}: expected the folder or Hub id of a saved model.")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise VectorFileError(f"{path} is no JSON: {error}.") from error

@@ -1,0 +1,81 @@
+"""One entry for every source of vectors: `load_vectors`. The names of the paper's sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from ..errors import DataNotFoundError
+from .checkpoints import read_embedding_table
+from .files import read_vectors
+from .pretrained_vectors import PretrainedVectors, TokenFamily
+from .streams import split_member
+
+SOURCES = {
+    "glove": "glove.840B.300d",
+    "bert": "google-bert/bert-base-uncased",
+    "mbert": "google-bert/bert-base-multilingual-cased",
+    "t5": "google-t5/t5-small",
+    "mt5": "google/mt5-base",
+}
+"""The checkpoints of Kim et al. 2024 (found by the statistics of their Table 2). `glove` is a file, not on the Hub."""
+
+_GLOVE_HELP = (
+    "The vectors 'glove' are a file that is not on the Hub: give vectors= (--vectors) the path of "
+    "glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (English), of another file of word vectors, "
+    "or of vectors trained with hf_embinit.vectors.train_glove."
+)
+_FILE_ENDINGS = (".txt", ".vec", ".bin", ".gz", ".zip", ".glove", ".w2v", ".safetensors")
+
+
+def load_vectors(
+    spec: PretrainedVectors | str | PathLike[str],
+    *,
+    tokens: Sequence[str] | None = None,
+    family: TokenFamily | None = None,
+    revision: str | None = None,
+    table: str | None = None,
+    allow_pickle: bool = False,
+) -> PretrainedVectors:
+    """Vectors from whatever `spec` names: vectors (given back as they are), a file of vectors, the folder of a
+    checkpoint, a name in `SOURCES`, or a Hub id.
+
+    `tokens` are those that will be looked up: only their rows of a file of vectors are read. A checkpoint's table is
+    read whole, since its tokens may be spelled otherwise. `family` overrides how the source spells its tokens.
+    `revision`, `table` and `allow_pickle` are for checkpoints, as in `read_embedding_table`.
+
+    Raises `DataNotFoundError` when there is nothing of that name, saying what to do.
+    """
+    if isinstance(spec, PretrainedVectors):
+        return spec
+    name = str(spec)
+    path = Path(name).expanduser()
+    file = split_member(path)[0]
+    if path.is_dir():
+        vectors = read_embedding_table(path, table=table, allow_pickle=allow_pickle)
+    elif file.is_file() and file.suffix != ".safetensors":
+        return read_vectors(path, tokens, family=family or "words")
+    elif name == "glove":
+        raise DataNotFoundError(_GLOVE_HELP)
+    elif name in SOURCES or not _looks_like_path(spec, name):
+        vectors = read_embedding_table(
+            SOURCES.get(name, name), revision=revision, table=table, allow_pickle=allow_pickle
+        )
+    else:
+        raise DataNotFoundError(f"vectors={name!r}: there is no such file or folder.")
+    if family is not None:
+        vectors.family = family
+    return vectors
+
+
+def _looks_like_path(spec: str | PathLike[str], name: str) -> bool:
+    """A Hub id is `name` or `owner/name`."""
+    return (
+        not isinstance(spec, str)
+        or name.startswith((".", "/", "~"))
+        or name.count("/") > 1
+        or "\\" in name
+        or ":" in name
+        or name.lower().endswith(_FILE_ENDINGS)
+    )

@@ -1,0 +1,79 @@
+"""The token string of each row of a checkpoint, and how its tokenizer spells word starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataNotFoundError
+from .pretrained_vectors import TokenFamily
+
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model", "*.spm")
+"""Patterns of the files that tokenizers are loaded from."""
+_VOCABULARY_FILES = ("tokenizer.json", "vocab*", "*.model", "*.spm", "*.tiktoken")
+
+
+def read_token_strings(folder: Path) -> tuple[dict[int, str], TokenFamily, list[str]]:
+    """Token by id, family, and the special tokens of the tokenizer saved in `folder`.
+
+    Raises `DataNotFoundError` when there is none (`AutoTokenizer` would give an empty one without a word)."""
+    tokenizer = _load(folder)
+    tokens: dict[int, str] = {}
+    shared: set[int] = set()
+    for token, index in tokenizer.get_vocab().items():
+        if index in tokens:
+            shared.add(index)
+        tokens[index] = token
+    for index in shared:  # a compacted vocabulary gives the unknown token's id to dropped pieces
+        tokens[index] = tokenizer.convert_ids_to_tokens(index)
+    return tokens, family_of(tokenizer), list(tokenizer.all_special_tokens)
+
+
+def family_of(tokenizer: Any) -> TokenFamily:
+    """How a tokenizer spells word starts: from its decoder and pre-tokenizer, else from its vocabulary."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        parts = json.loads(backend.to_str())
+        if (parts.get("model") or {}).get("type") == "WordPiece":
+            return "wordpiece"
+        steps = [step for name in ("decoder", "pre_tokenizer", "normalizer") for step in _steps(parts.get(name))]
+        kinds = {step.get("type") for step in steps}
+        if "ByteLevel" in kinds:
+            return "byte_level"
+        if "Metaspace" in kinds or any("▁" in json.dumps(step, ensure_ascii=False) for step in steps):
+            return "sentencepiece"
+    vocabulary = tokenizer.get_vocab()
+    marks: dict[TokenFamily, str] = {"wordpiece": "##", "byte_level": "Ġ", "sentencepiece": "▁"}
+    counts = {family: sum(token.startswith(mark) for token in vocabulary) for family, mark in marks.items()}
+    best = max(counts, key=lambda family: counts[family])
+    return best if counts[best] > 0 else "words"
+
+
+def _steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A decoder, pre-tokenizer or normalizer as the flat list of its steps."""
+    if not part:
+        return []
+    inner = part.get("decoders") or part.get("pretokenizers") or part.get("normalizers")
+    if part.get("type") == "Sequence" and inner:
+        return [step for each in inner for step in _steps(each)]
+    return [part]
+
+
+def _load(folder: Path) -> Any:
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    if not any(file for pattern in _VOCABULARY_FILES for file in folder.glob(pattern)):
+        raise DataNotFoundError(
+            f"{folder} has no tokenizer files (such as tokenizer.json), so its rows have no tokens: save the "
+            "tokenizer beside the model with tokenizer.save_pretrained."
+        )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        if not (folder / "tokenizer.json").is_file():
+            raise DataNotFoundError(f"The tokenizer in {folder} cannot be loaded: {error}") from error
+        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    if len(tokenizer) <= 1:
+        raise DataNotFoundError(f"The tokenizer in {folder} is empty.")
+    return tokenizer
