@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -67,12 +68,16 @@ def shuffle(x: Tensor, mode: ShuffleMode = "elements", *, generator: torch.Gener
     raise InvalidArgumentError(f"shuffle mode {mode!r} is not one of 'elements', 'rows', 'rows_and_columns'")
 
 
-def mean_row(x: Tensor, rows: Tensor | None = None, *, block_rows: int = 8192) -> Tensor:
+_BLOCK_ELEMENTS = 2**21
+"""Entries of a table that are worked on at a time: 8 MiB in float32, so that extra memory stays small."""
+
+
+def mean_row(x: Tensor, rows: Tensor | None = None) -> Tensor:
     """`[D]` float32: the mean of the rows of `x` `[N, D]`, or of those that the indices `rows` name."""
     weights = _row_weights(x, rows)
     total = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
-    for w, block in zip(weights.split(block_rows), x.split(block_rows), strict=True):
-        total += w @ block.to(torch.float32)
+    for w, block in _blocks(weights, x):
+        total += w @ block
     return (total / weights.sum(dtype=torch.float64)).float()
 
 
@@ -83,26 +88,53 @@ def gaussian_rows(
     scale: float = 1e-5,
     generator: torch.Generator,
     rows: Tensor | None = None,
-    block_rows: int = 8192,
 ) -> Tensor:
-    """`[num_rows, D]` float32 draws from N(mean(x), scale * Sigma(x)) without forming the D x D covariance.
+    """`[num_rows, D]` float32 draws from N(mean(x), scale * Sigma(x)), exactly.
 
-    With z ~ N(0, I) of shape `[num_rows, N]`, `mean + sqrt(scale / N) * z @ (x - mean)` has exactly that
-    distribution (Sigma with 1/N, as Hewitt 2021). Works for N <= D, needs no definiteness check, and streams
-    `x` by blocks of `block_rows` rows, so extra memory is one block. `rows` are the indices that count (all
-    when None).
+    `rows` are the indices that count. With z ~ N(0, I) of shape `[num_rows, N]`, the rows
+    `mean + sqrt(scale / N) * z @ (x - mean)` have that distribution (Sigma with 1/N, as Hewitt 2021) without a
+    D x D covariance and without a definiteness check, for N <= D as well. From `num_rows` > D on, the
+    covariance and its Cholesky factor are the cheaper way to the same distribution, and are used when Sigma has
+    full rank. Streams `x` by blocks, so that extra memory is a few MiB beside the rows themselves.
     """
     weights = _row_weights(x, rows)
     n = weights.sum(dtype=torch.float64)
-    mean = mean_row(x, rows, block_rows=block_rows)
+    if num_rows > x.shape[1] and n > x.shape[1]:
+        mean = mean_row(x, rows)
+        factor, failed = torch.linalg.cholesky_ex(_covariance(x, weights, mean))
+        if not failed:
+            z = _normal(num_rows, x.shape[1], generator, x.device)
+            return (z @ factor.T).mul_(math.sqrt(scale)).add_(mean)
     noise = torch.zeros(num_rows, x.shape[1], dtype=torch.float32, device=x.device)
-    for w, block in zip(weights.split(block_rows), x.split(block_rows), strict=True):
-        z = (
-            torch.randn(num_rows, block.shape[0], generator=generator, device=generator.device).to(x.device)
-            * w
-        )
-        noise.addmm_(z, block.to(torch.float32) - mean)
-    return mean + noise.mul_(math.sqrt(scale / float(n)))
+    z_sums = torch.zeros(num_rows, dtype=torch.float64, device=x.device)
+    total = torch.zeros(x.shape[1], dtype=torch.float64, device=x.device)
+    for w, block in _blocks(weights, x):  # one pass: z @ (x - mean) = z @ x - sum(z) * mean
+        z = _normal(num_rows, block.shape[0], generator, x.device).mul_(w)
+        noise.addmm_(z, block)
+        z_sums += z.sum(1)
+        total += w @ block
+    mean = (total / n).float()
+    return noise.addr_(z_sums.float(), mean, alpha=-1).mul_(math.sqrt(scale / float(n))).add_(mean)
+
+
+def _covariance(x: Tensor, weights: Tensor, mean: Tensor) -> Tensor:
+    """`[D, D]` float32, with 1/N."""
+    sigma = torch.zeros(x.shape[1], x.shape[1], dtype=torch.float32, device=x.device)
+    for w, block in _blocks(weights, x):
+        centered = (block - mean).mul_(w[:, None])
+        sigma.addmm_(centered.T, centered)
+    return sigma.div_(float(weights.sum(dtype=torch.float64)))
+
+
+def _blocks(weights: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Blocks of `weights` `[N]` and of `x` `[N, D]`, both float32."""
+    size = max(1, _BLOCK_ELEMENTS // x.shape[1])
+    for w, block in zip(weights.split(size), x.split(size), strict=True):
+        yield w, block.to(torch.float32)
+
+
+def _normal(rows: int, columns: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    return torch.randn(rows, columns, generator=generator, device=generator.device).to(device)
 
 
 def _row_weights(x: Tensor, rows: Tensor | None) -> Tensor:
@@ -117,7 +149,7 @@ def _row_weights(x: Tensor, rows: Tensor | None) -> Tensor:
 def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generator) -> Tensor:
     """`rows` `[R, D]` such that no two are equal in `dtype`: equal ones move by one unit in the last place.
 
-    About half of the coordinates of a row that repeats an earlier one are moved, by the smallest step that
+    About two thirds of the coordinates of a row that repeats an earlier one are moved, by the smallest step that
     `dtype` has there, until all rows differ. Rows that differ already come back as they were.
     """
     cast = rows.to(dtype)
@@ -131,8 +163,8 @@ def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generato
             break
         shape = (repeated.numel(), rows.shape[1])
         step = torch.randint(-1, 2, shape, generator=generator, device=generator.device).to(rows.device)
+        cast, rows = cast.clone(), rows.clone()
         old = cast[repeated]
         cast[repeated] = torch.nextafter(old, old + step.to(dtype) * (old.abs() + 1))
-        rows = rows.clone()
         rows[repeated] = cast[repeated].to(rows.dtype)
     return rows
