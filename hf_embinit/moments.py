@@ -92,10 +92,11 @@ def gaussian_rows(
     """`[num_rows, D]` float32 draws from N(mean(x), scale * Sigma(x)), exactly.
 
     `rows` are the indices that count. With z ~ N(0, I) of shape `[num_rows, N]`, the rows
-    `mean + sqrt(scale / N) * z @ (x - mean)` have that distribution (Sigma with 1/N, as Hewitt 2021) without a
-    D x D covariance and without a definiteness check, for N <= D as well. From `num_rows` > D on, the
-    covariance and its Cholesky factor are the cheaper way to the same distribution, and are used when Sigma has
-    full rank. Streams `x` by blocks, so that extra memory is a few MiB beside the rows themselves.
+    `mean + sqrt(scale / N) * z @ (x - mean)` have that distribution (Sigma with 1/N, as Hewitt 2021)
+    without a D x D covariance and without a definiteness check, for N <= D as well. From `num_rows` > D
+    on, the covariance and its Cholesky factor are the cheaper way to the same distribution, and are used
+    when Sigma has full rank. Streams `x` by blocks, so that extra memory is a few MiB beside the rows
+    themselves.
     """
     weights = _row_weights(x, rows)
     n = weights.sum(dtype=torch.float64)
@@ -149,8 +150,8 @@ def _row_weights(x: Tensor, rows: Tensor | None) -> Tensor:
 def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generator) -> Tensor:
     """`rows` `[R, D]` such that no two are equal in `dtype`: equal ones move by one unit in the last place.
 
-    About two thirds of the coordinates of a row that repeats an earlier one are moved, by the smallest step that
-    `dtype` has there, until all rows differ. Rows that differ already come back as they were.
+    About two thirds of the coordinates of a row that repeats an earlier one are moved, by the smallest
+    step that `dtype` has there, until all rows differ. Rows that differ already come back as they were.
     """
     cast = rows.to(dtype)
     for _ in range(64):
