@@ -1,0 +1,224 @@
+"""Model cards: what was initialized how, trained on what, and scored what, from a run record and a manifest.
+
+A card says nothing that was not measured or recorded, so a sentence whose facts are missing is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import card_text as words
+from .card_text import describe_manifest
+from .record import RunRecord
+
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult, EvalResultEntry, ModelCard
+
+_TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
+_PIPELINES = {
+    "translation": "translation",
+    "classification": "text-classification",
+    "language_modeling": "text-generation",
+}
+_METRICS = {
+    "bleu": "BLEU",
+    "bleu_tokenized": "BLEU on the model's own tokens",
+    "accuracy": "accuracy",
+    "accuracy_mismatched": "accuracy, mismatched",
+    "f1": "F1",
+    "matthews_correlation": "Matthews correlation",
+    "pearsonr": "Pearson correlation",
+    "spearmanr": "Spearman correlation",
+    "perplexity": "perplexity per token",
+    "word_perplexity": "perplexity per word",
+    "loss": "loss (nats)",
+}
+
+
+def render_card(
+    record: RunRecord,
+    *,
+    manifest: Sequence[Mapping[str, Any]] = (),
+    samples: Sequence[Mapping[str, Any]] = (),
+    config: Mapping[str, Any] | None = None,
+    figures: Mapping[str, str] | None = None,
+    initialized_at: str | None = None,
+    repo_id: str | None = None,
+    license: str | None = None,
+) -> ModelCard:
+    """The card of one run: YAML metadata with the evaluation results, and the text.
+
+    `manifest` is the checkpoint's `config.embinit`, `config` its `config.json`, `samples` rows with the same
+    keys, `figures` caption -> path in the repository, `initialized_at` where the checkpoint of step 0 is.
+    `repo_id` is where the card says to load the model from; `license` a Hub license identifier for the
+    weights, left out when unknown. The same arguments give the same text.
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    config = dict(config or {})
+    name = f"{words.base_name(record.dataset)}-{record.init}-seed{record.seed}"
+    if repo_id:
+        name = repo_id.split("/")[-1]
+    hub_id = hub_dataset(record)
+    languages = [
+        record.arguments[k] for k in ("source_lang", "target_lang", "language") if record.arguments.get(k)
+    ]
+    data = ModelCardData(
+        language=sorted(set(languages)) or None,
+        license=license,
+        library_name="transformers",
+        pipeline_tag=_PIPELINES.get(record.task),
+        tags=[
+            "hf_embinit",
+            f"init:{record.init}",
+            *([config["model_type"]] if config.get("model_type") else []),
+        ],
+        datasets=[hub_id] if hub_id else None,
+        metrics=sorted({_metric_type(m) for m, _, _ in _scores(record) if _metric_type(m) != "loss"}) or None,
+        eval_results=eval_results(record) or None,
+        model_name=name,
+    )
+    return ModelCard.from_template(
+        data,
+        template_path=str(_TEMPLATE),
+        title=name,
+        summary=words.summary(record, config, initialized_at),
+        provenance=describe_manifest(manifest),
+        statistics=words.statistics_rows(record),
+        results=[
+            (f"{_METRICS[m]}, {split}", f"{value:.4g}", words.signature(record.signature.get(f"{split}_{m}")))
+            for m, split, value in _scores(record)
+        ],
+        selection=words.selection(record),
+        figures=list((figures or {}).items()),
+        sample_columns=list(samples[0]) if samples else [],
+        samples=[[words.cell(value) for value in sample.values()] for sample in samples],
+        usage=words.usage(config, repo_id or "path/to/this/folder"),
+        settings=words.settings_rows(record, hub_id),
+        versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),
+        limits=words.limits(record),
+        license_text=words.license_text(license),
+        citations=words.citations(record, manifest),
+    )
+
+
+def write_card(
+    folder: str | os.PathLike[str],
+    record: RunRecord,
+    *,
+    manifest: Sequence[Mapping[str, Any]] = (),
+    samples: Sequence[Mapping[str, Any]] = (),
+    repo_id: str | None = None,
+    license: str | None = None,
+) -> Path:
+    """Writes `README.md` and, for a data set on the Hub, `.eval_results/*.yaml` into a run folder.
+
+    The figures are those in `folder/figures`, the config is `folder/config.json`.
+    """
+    folder = Path(folder)
+    config_file = folder / "config.json"
+    config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
+    figures = {
+        p.stem.replace("_", " ").capitalize(): f"figures/{p.name}"
+        for p in sorted((folder / "figures").glob("*.png"))
+    }
+    card = render_card(
+        record,
+        manifest=manifest,
+        samples=samples,
+        config=config,
+        figures=figures,
+        initialized_at="the folder `init`" if (folder / "init").is_dir() else None,
+        repo_id=repo_id,
+        license=license,
+    )
+    card.save(folder / "README.md")
+    entries = eval_result_entries(record)
+    if entries:
+        import yaml
+        from huggingface_hub import eval_result_entries_to_yaml
+
+        file = folder / ".eval_results" / f"{entries[0].dataset_id.replace('/', '--')}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True)
+        file.write_text(text, encoding="utf-8")
+    return folder / "README.md"
+
+
+def hub_dataset(record: RunRecord) -> str | None:
+    """The Hub id of the data of a run; None for embedded data and for files on disk."""
+    try:
+        named = getattr(import_module(f"hf_embinit.tasks.{record.task}"), "DATASETS", {})
+    except ModuleNotFoundError:
+        named = {}
+    if record.dataset in named:
+        return getattr(named[record.dataset], "hub_id", None)
+    parts = record.dataset.split("/")
+    looks_like_id = len(parts) == 2 and all(parts) and not record.dataset.startswith((".", "~"))
+    return record.dataset if looks_like_id and not Path(record.dataset).exists() else None
+
+
+def eval_results(record: RunRecord) -> list[EvalResult]:
+    """The scores of a run for the `model-index` of a card's metadata."""
+    from huggingface_hub import EvalResult
+
+    return [
+        EvalResult(
+            task_type=_PIPELINES.get(record.task, record.task),
+            dataset_type=hub_dataset(record) or words.base_name(record.dataset),
+            dataset_name=words.base_name(record.dataset),
+            dataset_split=split,
+            metric_type=_metric_type(metric),
+            metric_name=_METRICS[metric],
+            metric_value=value,
+            metric_args={"signature": record.signature[f"{split}_{metric}"]}
+            if f"{split}_{metric}" in record.signature
+            else None,
+        )
+        for metric, split, value in _scores(record)
+    ]
+
+
+def eval_result_entries(record: RunRecord) -> list[EvalResultEntry]:
+    """The scores of a run for `.eval_results/*.yaml`; none when the data are not on the Hub."""
+    from huggingface_hub import EvalResultEntry
+
+    hub_id = hub_dataset(record)
+    if hub_id is None:
+        return []
+    return [
+        EvalResultEntry(
+            dataset_id=hub_id,
+            task_id=metric,
+            value=value,
+            notes=", ".join(
+                [f"{split} split", f"init {record.init}", f"seed {record.seed}"]
+                + [s for s in [record.signature.get(f"{split}_{metric}")] if s]
+            ),
+        )
+        for metric, split, value in _scores(record)
+        if metric != "loss"
+    ]
+
+
+def _scores(record: RunRecord) -> list[tuple[str, str, float]]:
+    """(metric, split, value) of the test split; of validation for what was not measured on the test split."""
+    scores = []
+    for metric in _METRICS:
+        for split in ("test", "validation"):
+            value = record.metrics.get(f"{split}_{metric}")
+            if value is not None:
+                scores.append((metric, split, value))
+                break
+    return scores
+
+
+def _metric_type(metric: str) -> str:
+    return {"bleu_tokenized": "bleu", "accuracy_mismatched": "accuracy", "word_perplexity": "perplexity"}.get(
+        metric, metric
+    )
