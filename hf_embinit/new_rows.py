@@ -239,6 +239,7 @@ def _add_tokens(
     if splitter is not None:
         context.existing_tokens = splitter.convert_ids_to_tokens(list(range(min(len(splitter), num_old))))
         context.tokenize = _splitter(splitter, frozenset(rows), num_old)
+        context.unknown_id = splitter.unk_token_id
 
 
 def _splitter(tokenizer: Any, rows: frozenset[int], num_old: int) -> Callable[[str], list[int]]:
@@ -308,6 +309,7 @@ def _part(context: InitContext, positions: list[int], rows: list[int], seed: int
         existing_rows=context.existing_rows,
         existing_tokens=context.existing_tokens,
         tokenize=context.tokenize,
+        unknown_id=context.unknown_id,
         role=context.role,
         initializer_range=context.initializer_range,
     )

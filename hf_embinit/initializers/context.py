@@ -42,6 +42,8 @@ class InitContext:
     """Token strings of `existing`, for `copy` and for initialisers that align vocabularies."""
     tokenize: Callable[[str], list[int]] | None = None
     """Text -> ids in `existing`, by the tokenizer as it was before the change."""
+    unknown_id: int | None = None
+    """Id of the unknown token in `existing`."""
     texts: list[str] | None = None
     """The surface text of each row asked for (`" Aragorn"` for a byte-level word-start token)."""
     role: str = "input"
