@@ -159,7 +159,7 @@ def train_glove(
     seed: int = 0,
     symmetric: bool = True,
     distance_weighting: bool = True,
-    batch_size: int = 65_536,
+    batch_size: int = 100_000,
     device: str | torch.device = "cpu",
     progress: bool = True,
     name: str = "glove",
@@ -208,7 +208,7 @@ def fit_glove(
     epochs: int = 25,
     learning_rate: float = 0.05,
     seed: int = 0,
-    batch_size: int = 65_536,
+    batch_size: int = 100_000,
     device: str | torch.device = "cpu",
     progress: bool = True,
     name: str = "glove",
@@ -238,7 +238,7 @@ def fit_glove(
             total = torch.zeros((), dtype=torch.float64, device=device)
             for k in torch.randperm(len(batches), generator=generator).tolist():
                 batch = batches[k]
-                word, context = words[batch.words], contexts[batch.contexts]
+                word, context = words.index_select(0, batch.words), contexts.index_select(0, batch.contexts)
                 loss, word_grad, context_grad = _loss_and_gradients(word, context, batch)
                 total += loss
                 _adagrad_step(words, word_squares, batch.words, word, word_grad, learning_rate)
@@ -386,6 +386,6 @@ def _adagrad_step(
     table: Tensor, squares: Tensor, rows: Tensor, values: Tensor, grad: Tensor, lr: float
 ) -> None:
     """One AdaGrad step on the `rows` of a table, whose present `values` are given (and overwritten)."""
-    gathered = squares[rows].addcmul_(grad, grad, value=lr * lr)
-    squares[rows] = gathered
-    table[rows] = values.addcdiv_(grad, gathered.sqrt_(), value=-lr)
+    gathered = squares.index_select(0, rows).addcmul_(grad, grad, value=lr * lr)
+    squares.index_copy_(0, rows, gathered)  # several times faster than squares[rows] = gathered
+    table.index_copy_(0, rows, values.addcdiv_(grad, gathered.sqrt_(), value=-lr))
