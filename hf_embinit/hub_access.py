@@ -1,8 +1,7 @@
 """The Hugging Face Hub, or a clear sentence within seconds when it cannot be reached.
 
-Without a network the Hub's own client retries for many seconds before its first error; here a plain connection is
-tried first. Everything honors `HF_ENDPOINT`, `HF_HUB_OFFLINE` and the proxy variables.
-"""
+Without a network the Hub's own client retries for many seconds before its first error; here a plain
+connection is tried first. Everything honors `HF_ENDPOINT`, `HF_HUB_OFFLINE` and the proxy variables."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def hub_is_offline() -> bool:
 
 
 def hub_is_reachable() -> bool:
-    """Whether the Hub takes a connection, answered within about `CONNECT_SECONDS` and remembered for a minute."""
+    """Whether the Hub takes a connection: known within `CONNECT_SECONDS`, remembered for a minute."""
     from huggingface_hub import constants
 
     if hub_is_offline():
@@ -49,7 +48,7 @@ def hub_is_reachable() -> bool:
 
 
 def require_hub(what: str, way_out: str) -> None:
-    """Raises `DataNotFoundError` if the Hub cannot be used: `what` is wanted from it, `way_out` is what to do instead."""
+    """Raises `DataNotFoundError` if the Hub cannot be used for `what`; `way_out` says what to do instead."""
     from huggingface_hub import constants
 
     if hub_is_offline():
@@ -69,8 +68,8 @@ def hub_snapshot(
     repo_type: str = "model",
     way_out: str = "",
 ) -> Path:
-    """Folder, named by its commit, with the files of a Hub repository that match `patterns`, from the cache if the Hub
-    is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    """Folder, named by its commit, with the files of a Hub repository that match `patterns`; from the cache
+    if the Hub is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
     from huggingface_hub import snapshot_download
 
     found = _ask_hub(
@@ -93,10 +92,10 @@ def hub_file(
     repo_type: str = "model",
     way_out: str = "",
 ) -> Path | None:
-    """One file of a Hub repository, or None when the repository has no such file. From the cache if the Hub is out of
-    reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    """One file of a Hub repository, or None when the repository has no such file. From the cache if the Hub
+    is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+    from huggingface_hub.errors import RemoteEntryNotFoundError
 
     try:
         found = _ask_hub(
@@ -108,9 +107,7 @@ def hub_file(
             repo_type=repo_type,
             revision=revision,
         )
-    except EntryNotFoundError as error:
-        if isinstance(error, LocalEntryNotFoundError):
-            raise
+    except RemoteEntryNotFoundError:
         return None
     return Path(found)
 

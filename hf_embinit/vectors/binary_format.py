@@ -1,4 +1,4 @@
-"""Rows from word2vec's binary format: a header line, then `token`, a space and D little-endian float32 values."""
+"""Rows from word2vec's binary format: a header line, then a token, a space and D float32 values a row."""
 
 from __future__ import annotations
 
@@ -61,4 +61,4 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
 
 
 def _misfit(where: str, row: int, dim: int) -> str:
-    return f"{where}, row {row + 1}: no token found; the rows do not hold the {dim} numbers that the header says."
+    return f"{where}, row {row + 1}: no token there; the rows do not hold the {dim} numbers of the header."

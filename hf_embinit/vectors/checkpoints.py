@@ -33,21 +33,21 @@ def read_embedding_table(
     table: str | None = None,
     allow_pickle: bool = False,
 ) -> PretrainedVectors:
-    """The input embeddings of a checkpoint, `[V, D]` float32 with the token of each row: a folder or a Hub id.
+    """The input embeddings of a checkpoint (a folder or a Hub id): `[V, D]` float32, a token a row.
 
-    From the Hub come the config, the tokenizer's files, the index and the one weight file that holds the table. The
-    tensor is found by its name and the config's `vocab_size`; `table` chooses another one, by name or pattern
-    (`"*decoder.embed_tokens*"`). `allow_pickle` permits a `pytorch_model.bin` where there are no safetensors; it is
-    loaded with `weights_only=True`. `revision` is a branch, tag or commit of the Hub repository.
+    From the Hub come the config, the tokenizer's files, the index and the one weight file that holds the
+    table. The tensor is found by its name and the config's `vocab_size`; `table` chooses another one, by
+    name or pattern (`"*decoder.embed_tokens*"`). `allow_pickle` permits a `pytorch_model.bin` where there
+    are no safetensors; it is loaded with `weights_only=True`. `revision` is a branch, tag or commit of the
+    Hub repository.
 
-    Rows come in the order of their ids, or of `tokens` if given. Rows without a token (a padded vocabulary) are left
-    out. `report`: `table`, `file`, `dtype`, `rows` (of the tensor), `rows_without_token`, `tokens_without_row`,
-    `special_tokens`, `asked`, `found`.
+    Rows come in the order of their ids, or of `tokens` if given. Rows without a token (a padded vocabulary)
+    are left out. `report`: `table`, `file`, `dtype`, `rows` (of the tensor), `rows_without_token`,
+    `tokens_without_row`, `special_tokens`, `asked`, `found`.
 
     Raises `DataNotFoundError` for a checkpoint that is not there or has no config, weights or tokenizer;
-    `InvalidArgumentError` when the table is ambiguous or only a pickle is there; `UnsupportedModelError` when no
-    tensor looks like a table, or its type is not floating point.
-    """
+    `InvalidArgumentError` when the table is ambiguous or only a pickle is there; `UnsupportedModelError`
+    when no tensor looks like a table, or its type is not floating point."""
     name = str(path_or_id)
     folder = Path(name).expanduser()
     commit = None
@@ -158,8 +158,9 @@ def _open_weights(
             return _Pickles(dict.fromkeys(_load_pickle(single), _PICKLE), path_of)
     elif on_hub or index.is_file() or (folder / _PICKLE).is_file():
         raise InvalidArgumentError(
-            f"{where} has no {_SAFETENSORS}. A pickle ({_PICKLE}) is read only with allow_pickle=True: give that if "
-            "you trust its author, or a revision= with safetensors (on the Hub often 'refs/pr/<number>')."
+            f"{where} has no {_SAFETENSORS}. A pickle ({_PICKLE}) is read only with allow_pickle=True: "
+            "give that if you trust its author, or a revision= with safetensors (on the Hub often "
+            "'refs/pr/<number>')."
         )
     raise DataNotFoundError(f"{where} has neither {_SAFETENSORS} nor {_PICKLE}.")
 
@@ -176,7 +177,9 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
 
 def _read_json(path: Path, where: str) -> dict[str, Any]:
     if not path.is_file():
-        raise DataNotFoundError(f"{where} has no {path.name}: expected the folder or Hub id of a saved model.")
+        raise DataNotFoundError(
+            f"{where} has no {path.name}: expected the folder or Hub id of a saved model."
+        )
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

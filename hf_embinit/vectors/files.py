@@ -29,21 +29,22 @@ def read_vectors(
     member: str | None = None,
     family: TokenFamily = "words",
 ) -> PretrainedVectors:
-    """Pre-trained vectors from a file: GloVe, word2vec text or `.bin`, fastText `.vec`; plain, `.gz`, or in a `.zip`.
+    """Vectors from a file: GloVe, word2vec text or `.bin`, fastText `.vec`; plain, `.gz`, or in a `.zip`.
 
-    Only the rows of `tokens` are parsed and kept (None: all). They come in the order of `tokens`, without those that
-    the file lacks (None: in the order of the file). Memory is that of the rows kept and less than 50 MiB.
-    A zip is read without unpacking it: its only vector-like member, or `member`, or `path="archive.zip:member"`.
-    The format, and a header, are found from the content. The vector of a text line is its last D fields, so a
-    token may hold spaces. `family` says how the file spells its tokens.
+    Only the rows of `tokens` are parsed and kept (None: all). They come in the order of `tokens`, without
+    those that the file lacks (None: in the order of the file). Memory is that of the rows kept and under 50
+    MiB. A zip is not unpacked: its only vector-like member is read, or `member`, or
+    `path="archive.zip:member"`. The format, and a header, are told from the content. The vector of a text
+    line is its last D fields, so a token may hold spaces. `family` says how the file spells its tokens.
 
-    `report` says what was met: `format`, `header`, `lines` (complete ones; rows of a `.bin`), `asked`, `found`, `duplicates` (the
-    first row of a token wins; counted among the rows asked for), `non_finite` (tokens left out for NaN or infinity),
-    `truncated_last_line` (a last line that is cut off is left out), `tokens_with_spaces`, `member`.
+    `report` says what was met: `format`, `header`, `lines` (complete ones; of a `.bin` its rows), `asked`,
+    `found`, `duplicates` (later rows of tokens that were kept: the first wins), `non_finite` (tokens left out
+    for NaN or infinity), `truncated_last_line` (a last line that is cut off is left out),
+    `tokens_with_spaces`, `member`.
 
-    Raises `VectorFileError` with file and line for a row asked for that has the wrong width or a field that is no
-    number, and for damaged archives; `InvalidArgumentError` when a zip's member is not clear; `DataNotFoundError`.
-    """
+    Raises `VectorFileError` with file and line for a row asked for that has the wrong width or a field that
+    is no number, and for damaged archives; `InvalidArgumentError` when a zip's member is not clear;
+    `DataNotFoundError`."""
     if isinstance(tokens, str):
         raise InvalidArgumentError(f"tokens must be a list of tokens, got the string {tokens!r}.")
     file, spelled_member = split_member(path)
@@ -67,13 +68,12 @@ def read_vectors(
 
 
 def write_vectors(path: str | Path, vectors: PretrainedVectors) -> None:
-    """Writes vectors as word2vec text, which gensim, spaCy, fastText and `read_vectors` read: a line `n D`, then a line
-    `token x1 ... xD` a row.
+    """Writes vectors as word2vec text, which gensim, spaCy, fastText and `read_vectors` read: a line `n D`,
+    then a line `token x1 ... xD` a row.
 
     Nine significant digits: reading gives the same float32 rows. The file appears complete or not at all.
-    Raises `InvalidArgumentError` for a token that such a file cannot hold: one with a line end, a space at its start
-    or end, or a number after a space.
-    """
+    Raises `InvalidArgumentError` for a token that such a file cannot hold: one with a line end, a space at
+    its start or end, or a number after a space."""
     path = Path(path)
     for token in vectors.tokens:
         _check_token(token)

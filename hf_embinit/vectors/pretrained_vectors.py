@@ -10,7 +10,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 TokenFamily = Literal["words", "wordpiece", "byte_level", "sentencepiece"]
-"""How token strings spell a word start: plain words; BERT's `##` for a continuation; GPT-2's `Ġ`; SentencePiece's `▁`."""
+"""How tokens spell word starts: plain words; BERT's `##` continues one; GPT-2's `Ġ`; SentencePiece's `▁`."""
 
 
 @dataclass
@@ -27,7 +27,7 @@ class PretrainedVectors:
     revision: str | None = None
     """Commit of the Hub repository, when the source is one."""
     digest: str | None = None
-    """`sha256:...` of the tokens and rows held here (see `rows_digest`): a source is never hashed as a whole."""
+    """`sha256:...` of the tokens and rows held here (see `rows_digest`): no source is hashed as a whole."""
     report: dict[str, Any] = field(default_factory=dict)
     """What the reader met: rows in the file, duplicates, skipped lines, header, and so on."""
 
@@ -45,8 +45,8 @@ class PretrainedVectors:
 
 
 def rows_digest(tokens: Sequence[str], matrix: Tensor) -> str:
-    """`sha256:...` of the token strings (UTF-8, each ended by a newline) followed by the float32 rows: equal rows in
-    equal order give equal digests, whatever file they came from."""
+    """`sha256:...` of the token strings (UTF-8, each ended by a newline) followed by the float32 rows:
+    equal rows in equal order give equal digests, whatever file they came from."""
     digest = hashlib.sha256()
     for token in tokens:
         digest.update(token.encode("utf-8", "backslashreplace") + b"\n")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 _CHUNK_BYTES = 16 << 20
-"""Rows of a whole file are gathered in chunks of this size; joining them needs one chunk beyond the rows kept."""
+"""Rows of a whole file are gathered in chunks of this size; joining them needs one chunk beyond the rows."""
 
 
 class RowCollector:
@@ -54,7 +54,7 @@ class RowCollector:
             self._chunks[0][slot] = row
 
     def finish(self) -> tuple[list[str], Tensor, dict[str, Any]]:
-        """Tokens, rows `[n, D]` and counts. Rows with NaN or infinity are left out and named in the counts."""
+        """Tokens, rows `[n, D]` and counts. Rows with NaN or infinity are left out, named in the counts."""
         matrix = self._joined()
         keep = self.found if not self.takes_all else np.ones(len(self.slots), dtype=bool)
         step = self._rows_per_chunk

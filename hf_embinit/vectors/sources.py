@@ -19,12 +19,13 @@ SOURCES = {
     "t5": "google-t5/t5-small",
     "mt5": "google/mt5-base",
 }
-"""The checkpoints of Kim et al. 2024 (found by the statistics of their Table 2). `glove` is a file, not on the Hub."""
+"""The checkpoints of Kim et al. 2024 (found by the statistics of their Table 2). `glove` is a file, not on
+the Hub."""
 
 _GLOVE_HELP = (
     "The vectors 'glove' are a file that is not on the Hub: give vectors= (--vectors) the path of "
-    "glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (English), of another file of word vectors, "
-    "or of vectors trained with hf_embinit.vectors.train_glove."
+    "glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (English), of another file of word "
+    "vectors, or of vectors trained with hf_embinit.vectors.train_glove."
 )
 _FILE_ENDINGS = (".txt", ".vec", ".bin", ".gz", ".zip", ".glove", ".w2v", ".safetensors")
 
@@ -38,12 +39,12 @@ def load_vectors(
     table: str | None = None,
     allow_pickle: bool = False,
 ) -> PretrainedVectors:
-    """Vectors from whatever `spec` names: vectors (given back as they are), a file of vectors, the folder of a
-    checkpoint, a name in `SOURCES`, or a Hub id.
+    """Vectors from whatever `spec` names: vectors (given back as they are), a file of vectors, the folder
+    of a checkpoint, a name in `SOURCES`, or a Hub id.
 
-    `tokens` are those that will be looked up: only their rows of a file of vectors are read. A checkpoint's table is
-    read whole, since its tokens may be spelled otherwise. `family` overrides how the source spells its tokens.
-    `revision`, `table` and `allow_pickle` are for checkpoints, as in `read_embedding_table`.
+    `tokens` are those that will be looked up: only their rows of a file of vectors are read. A checkpoint's
+    table is read whole, since its tokens may be spelled otherwise. `family` overrides how the source spells
+    its tokens. `revision`, `table` and `allow_pickle` are for checkpoints, as in `read_embedding_table`.
 
     Raises `DataNotFoundError` when there is nothing of that name, saying what to do.
     """
@@ -63,7 +64,8 @@ def load_vectors(
             SOURCES.get(name, name), revision=revision, table=table, allow_pickle=allow_pickle
         )
     else:
-        raise DataNotFoundError(f"vectors={name!r}: there is no such file or folder.")
+        problem = "is a file of weights: give its folder" if file.is_file() else "is no file or folder here"
+        raise DataNotFoundError(f"vectors={name!r} {problem}.")
     if family is not None:
         vectors.family = family
     return vectors

@@ -8,11 +8,12 @@ import zipfile
 import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from ..errors import DataNotFoundError, InvalidArgumentError, VectorFileError
 
 BLOCK = 1 << 20
-"""Bytes in a block: large enough that Python's share of a block is small, and a few of them are little memory."""
+"""Bytes in a block: large enough that Python's share of a block is small, small enough to hold several."""
 _COMPRESSED_CHUNK = 1 << 16
 _BLOCKS_AHEAD = 4
 _NOT_VECTORS = (".md", ".pdf", ".html", ".json", ".license", ".py", ".sh", ".log")
@@ -51,8 +52,8 @@ def choose_member(path: Path, member: str | None = None) -> str:
 def read_blocks(path: Path, member: str | None = None) -> Generator[bytes]:
     """The bytes of a plain or `.gz` file, or of a zip member, in blocks of about `BLOCK` bytes.
 
-    Close the generator when done. A damaged archive raises `VectorFileError`. What is compressed is inflated in a
-    thread of its own, a few blocks ahead: zlib releases the interpreter lock, so parsing costs no extra time."""
+    Close the generator when done. A damaged archive raises `VectorFileError`. What is compressed is inflated
+    in a thread of its own, a few blocks ahead: zlib releases the interpreter lock, so parsing is free."""
     if not path.is_file():
         what = "is a folder, not a file of vectors" if path.is_dir() else "does not exist"
         raise DataNotFoundError(f"The vector file {str(path)!r} {what}.")
@@ -115,21 +116,38 @@ def _deflate_blocks(path: Path, info: zipfile.ZipInfo, name: str) -> Iterator[by
         file.seek(info.header_offset)
         header = file.read(30)
         file.seek(int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little"), 1)
-        left = info.compress_size
-        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-        data = b""
-        try:
-            while not inflate.eof:
-                if not data:
-                    data = file.read(min(_COMPRESSED_CHUNK, left))
-                    left -= len(data)
-                    if not data:
-                        raise VectorFileError(f"{name} ends early: the archive is damaged.")
-                if block := inflate.decompress(data, BLOCK):
-                    yield block
+        yield from _inflate(file, info.compress_size, -zlib.MAX_WBITS, name)
+
+
+def _gzip_blocks(path: Path) -> Iterator[bytes]:
+    with open(path, "rb", buffering=0) as file:
+        yield from _inflate(file, path.stat().st_size, 16 + zlib.MAX_WBITS, str(path))
+
+
+def _inflate(file: BinaryIO, left: int, wbits: int, name: str) -> Iterator[bytes]:
+    """Inflates the next `left` bytes of `file`; a `.gz` file may hold several streams, zeros between them."""
+    inflate = zlib.decompressobj(wbits)
+    data = b""
+    try:
+        while True:
+            if not data:
+                data = file.read(min(_COMPRESSED_CHUNK, left))
+                left -= len(data)
+            if block := inflate.decompress(data, BLOCK):
+                yield block
+            if not inflate.eof:
+                if not data and not block:
+                    raise VectorFileError(f"{name} ends early: it is damaged, or its download was cut off.")
                 data = inflate.unconsumed_tail
-        except zlib.error as error:
-            raise VectorFileError(f"{name} is damaged: {error}.") from error
+                continue
+            data = inflate.unused_data.lstrip(b"\0")
+            while wbits > 0 and not data and (chunk := file.read(_COMPRESSED_CHUNK)):
+                data = chunk.lstrip(b"\0")
+            if not data:
+                return
+            inflate = zlib.decompressobj(wbits)
+    except zlib.error as error:
+        raise VectorFileError(f"{name} is damaged: {error}.") from error
 
 
 def _other_blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Iterator[bytes]:
@@ -139,29 +157,6 @@ def _other_blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) ->
                 yield block
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise VectorFileError(f"{name} cannot be read: {error}.") from error
-
-
-def _gzip_blocks(path: Path) -> Iterator[bytes]:
-    with open(path, "rb", buffering=0) as file:
-        inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
-        data = file.read(_COMPRESSED_CHUNK)
-        try:
-            while data:
-                if block := inflate.decompress(data, BLOCK):
-                    yield block
-                data = inflate.unconsumed_tail
-                if inflate.eof:  # another member may follow, after zero padding
-                    data = inflate.unused_data.lstrip(b"\0")
-                    while not data and (chunk := file.read(_COMPRESSED_CHUNK)):
-                        data = chunk.lstrip(b"\0")
-                    if data:
-                        inflate = zlib.decompressobj(16 + zlib.MAX_WBITS)
-                elif not data:
-                    data = file.read(_COMPRESSED_CHUNK)
-        except zlib.error as error:
-            raise VectorFileError(f"{path} is damaged: {error}.") from error
-        if not inflate.eof:
-            raise VectorFileError(f"{path} ends early: the .gz file is damaged.")
 
 
 def _ahead(source: Iterator[bytes]) -> Generator[bytes]:

@@ -29,9 +29,13 @@ _MODULES = (
 
 def vocabulary_sizes(config: Mapping[str, Any]) -> list[int]:
     """The vocabulary sizes that a config names, its own before those of its parts."""
-    own = [config[key] for key in ("vocab_size", "src_vocab_size", "n_vocab") if isinstance(config.get(key), int)]
+    own = [
+        config[key] for key in ("vocab_size", "src_vocab_size", "n_vocab") if isinstance(config.get(key), int)
+    ]
     parts = sorted(
-        (key, value) for key, value in config.items() if isinstance(value, Mapping) and not key.startswith("quant")
+        (key, value)
+        for key, value in config.items()
+        if isinstance(value, Mapping) and not key.startswith("quant")
     )
     parts.sort(key=lambda item: item[0] not in ("text_config", "llm_config", "language_config", "encoder"))
     inner = [size for _, value in parts for size in vocabulary_sizes(value)]
@@ -47,10 +51,10 @@ def find_table(
 ) -> str:
     """The name of the input table among the tensors `names`. `shape_of` is asked for few of them.
 
-    `table` chooses by the tensor's name, or by a pattern such as `"*decoder.embed_tokens*"`. Without it, the
-    tensors with a known name and as many rows as the vocabulary count (or more: padding); of an encoder's and a
-    decoder's, the encoder's. Raises `InvalidArgumentError` that lists the candidates when several are left, and
-    `UnsupportedModelError` when none is."""
+    `table` chooses by the tensor's name, or by a pattern such as `"*decoder.embed_tokens*"`. Without it,
+    the tensors with a known name and as many rows as the vocabulary count (or more: padding); of an
+    encoder's and a decoder's, the encoder's. Raises `InvalidArgumentError` that lists the candidates when
+    several are left, and `UnsupportedModelError` when none is."""
     names = sorted(names)
     if table is not None:
         chosen = [name for name in names if name == table] or fnmatch.filter(names, table)

@@ -1,4 +1,4 @@
-"""Rows from text: `token x1 x2 ... xD` a line. GloVe, word2vec text and fastText `.vec`, with or without a header."""
+"""Rows from text, `token x1 ... xD` a line: GloVe, word2vec text, fastText `.vec`; with a header or none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ..errors import VectorFileError
 from .rows import RowCollector
 
 _HEAD_LINES = 64
-_NUMBER_BYTES = frozenset(b"0123456789.+-eE nanifNAIF\t\r")
 
 
 def read_header(head: bytes) -> tuple[int, int] | None:
@@ -26,16 +25,11 @@ def read_header(head: bytes) -> tuple[int, int] | None:
 
 
 def looks_binary(head: bytes) -> bool:
-    """Whether `head`, the start of a file, is word2vec's binary format: a header, then numbers that are no text."""
-    header = read_header(head)
-    if header is None:
+    """Whether `head`, the start of a file, is word2vec's binary format: a header, then lines without numbers."""
+    if read_header(head) is None:
         return False
-    row = head.partition(b"\n")[2]
-    numbers = row.partition(b" ")[2][: min(4 * header[1], 400)]
-    # A row of text may have a token with spaces, so only its bytes outside ASCII text speak against it.
-    return any(byte < 9 or 13 < byte < 32 for byte in numbers) or (
-        bool(numbers) and sum(byte not in _NUMBER_BYTES for byte in numbers) > len(numbers) // 2
-    )
+    lines = [line for line in head.split(b"\n", 11)[1:11] if line.strip()]
+    return 2 * sum(_trailing_numbers(line.split()) > 0 for line in lines) < len(lines)
 
 
 def read_text_rows(
@@ -43,7 +37,7 @@ def read_text_rows(
 ) -> dict[str, Any]:
     """Passes the wanted rows of a text file to `rows`; gives what was met on the way.
 
-    `head` is the start of the file, `blocks` the rest (`whole`: there is none); `where` names the file in errors.
+    `head` is the start of the file, `blocks` the rest (`whole`: there is none); `where` names it in errors.
     """
     with warnings.catch_warnings():  # numpy before 2.3 warns where it now raises
         warnings.simplefilter("error", DeprecationWarning)
@@ -56,6 +50,8 @@ class _Layout:
     header: tuple[int, int] | None
     start: int
     """Offset of the first row."""
+    tabs: bool
+    """Whether tabs separate the fields, or some of them."""
 
 
 @dataclass
@@ -76,7 +72,7 @@ class _TextReader:
     def read(self, head: bytes, blocks: Iterator[bytes]) -> dict[str, Any]:
         # A row whose token holds spaces is found by the token's first word, then looked at in full.
         first_words = {token.partition(b" ")[0] for token in self.rows.slots}
-        takes_all = self.rows.takes_all
+        takes_all = self.rows.takes_all or self.layout.tabs
         line = 1 if self.layout.header else 0
         tail = b""
         block = head[self.layout.start :]
@@ -93,7 +89,8 @@ class _TextReader:
                 start = end + 1
                 while (end := find(b"\n", start)) >= 0:
                     line += 1
-                    if takes_all or block[start : find(b" ", start)] in first_words:
+                    space = find(b" ", start)
+                    if takes_all or block[start:space] in first_words or not start <= space < end:
                         self._take(block[start:end], line)
                     start = end + 1
                 tail = block[start:]
@@ -114,6 +111,8 @@ class _TextReader:
 
     def _take(self, text: bytes, line: int, last: bool = False) -> None:
         """One line; `last` when it has no line end, so that it may have been cut off."""
+        if self.layout.tabs:
+            text = text.replace(b"\t", b" ")
         text = text.rstrip(b" \r\t")
         if not text:
             return
@@ -152,7 +151,8 @@ class _TextReader:
         if self.rows.takes_all and extra and _numbers(extra) is not None:
             raise self._error(line, f"{len(text.split()) - 1} numbers where the rows have {self.dim}")
         self.met["tokens_with_spaces"] += bool(extra)
-        self.rows.add(token, np.array(values, dtype=np.float32))
+        with np.errstate(over="ignore"):
+            self.rows.add(token, np.array(values, dtype=np.float32))
 
     def _wants(self, token: bytes) -> bool:
         return self.rows.takes_all or token in self.rows.slots
@@ -168,16 +168,15 @@ class _TextReader:
         if len(lines) > 1 and not (self.whole and len(lines) <= _HEAD_LINES):
             lines.pop()  # not complete
         header = read_header(head[bom:])
-        if header is not None:
-            width = self._width(lines[1:])
-            if width == header[1] or (width is None and not any(lines[1:])):
-                return _Layout(header[1], header, head.index(b"\n") + 1 if b"\n" in head else len(head))
-            if width != 1:
-                raise self._error(2, f"{width or 'no'} numbers where the header on line 1 says {header[1]}")
-        width = self._width(lines)
+        width = self._width(lines[1:] if header else lines)
+        if header is not None and (width == header[1] or not any(lines[1:])):
+            start = head.find(b"\n") + 1 or len(head)
+            return _Layout(header[1], header, start, any(b"\t" in line for line in lines[1:2]))
+        if header is not None and width != 1:  # with one number a row, the first line may be a row itself
+            raise self._error(2, f"{width or 'no'} numbers where the header on line 1 says {header[1]}")
         if width is None:
             raise self._error(1, f"{_shown(lines[0][:40])}... is not a token followed by numbers")
-        return _Layout(width, None, bom)
+        return _Layout(width, None, bom, b"\t" in lines[0])
 
     @staticmethod
     def _width(lines: list[bytes]) -> int | None:

@@ -9,7 +9,15 @@ from typing import Any
 from ..errors import DataNotFoundError
 from .pretrained_vectors import TokenFamily
 
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "merges.txt", "special_tokens_map.json", "added_tokens.json", "*.model", "*.spm")
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "vocab*",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "*.model",
+    "*.spm",
+)
 """Patterns of the files that tokenizers are loaded from."""
 _VOCABULARY_FILES = ("tokenizer.json", "vocab*", "*.model", "*.spm", "*.tiktoken")
 
@@ -37,7 +45,8 @@ def family_of(tokenizer: Any) -> TokenFamily:
         parts = json.loads(backend.to_str())
         if (parts.get("model") or {}).get("type") == "WordPiece":
             return "wordpiece"
-        steps = [step for name in ("decoder", "pre_tokenizer", "normalizer") for step in _steps(parts.get(name))]
+        names = ("decoder", "pre_tokenizer", "normalizer")
+        steps = [step for name in names for step in _steps(parts.get(name))]
         kinds = {step.get("type") for step in steps}
         if "ByteLevel" in kinds:
             return "byte_level"
