@@ -42,3 +42,7 @@ class DataNotFoundError(EmbinitError, FileNotFoundError):
 
 class RunFolderError(EmbinitError, RuntimeError):
     """A run folder cannot be used as asked (finished already, or damaged)."""
+
+
+class VocabularyWarning(UserWarning):
+    """Something about new tokens that one should know: duplicates, known tokens, equal rows."""

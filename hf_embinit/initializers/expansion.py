@@ -115,6 +115,10 @@ def description(context: InitContext, *, text: str | Mapping[str, str] | None = 
     return _means_of(context, source_ids("description", context, text=text))
 
 
+FROM_OLD_TOKENS = frozenset({"subword_mean", "copy", "description"})
+"""Initialisers that make each new row of rows of old tokens."""
+
+
 def source_ids(init: str, context: InitContext, **options: Any) -> list[list[int]]:
     """For each new row the old ids that `subword_mean`, `copy` or `description` make it of; empty when none.
 
