@@ -1,0 +1,170 @@
+"""Text to tokens and back: spaCy's words, or the pieces of a pre-trained tokenizer, and how to write them as
+text again.
+
+Used by `VanillaTransformerTokenizer`; copied into checkpoints with it, so it imports nothing of hf_embinit.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice, pairwise
+from typing import Any
+
+from tokenizers import Tokenizer
+
+Segmented = tuple[list[str], list[bool]]
+"""The tokens of a text, and for each whether it is glued to the one before it (no blank between them)."""
+
+Attachment = dict[str, list[str]]
+"""Words that stand without a blank after their `left`, or before their `right`, neighbour."""
+
+MIN_ATTACHMENTS = 5
+"""Boundaries that a word must have been seen at before its attachment is believed."""
+
+
+class WordSegmenter:
+    """spaCy's rule tokenizer of one language, lower-cased, without tokens that are white space. Nothing is
+    downloaded."""
+
+    def __init__(self, language: str | None, argument: str = "source_lang"):
+        if not language:
+            raise ValueError(f"A tokenizer of words needs {argument}=, a spaCy language code such as 'de'")
+        self.language = language
+
+    def __call__(self, texts: Iterable[str]) -> Iterator[Segmented]:
+        for doc in _spacy_tokenizer(self.language).pipe(texts):
+            words, glued, end = [], [], -1
+            for word in doc:
+                if not word.is_space:
+                    words.append(word.text.lower())
+                    glued.append(word.idx == end)
+                    end = word.idx + len(word)
+            yield words, glued
+
+
+class PieceSegmenter:
+    """A whole pre-trained tokenizer; what it does not know becomes `unknown`, its own special tokens are not
+    added."""
+
+    def __init__(self, backend: Tokenizer, unknown: str):
+        self.backend = backend
+        self.unknown = unknown
+        self.unknown_id = unknown_id(backend)
+
+    def __call__(self, texts: Iterable[str]) -> Iterator[Segmented]:
+        texts = iter(texts)
+        while batch := list(islice(texts, 1000)):
+            for encoding in self.backend.encode_batch(batch, add_special_tokens=False):
+                tokens = encoding.tokens
+                if self.unknown_id is not None and self.unknown_id in encoding.ids:
+                    pairs = zip(encoding.ids, tokens, strict=True)
+                    tokens = [self.unknown if i == self.unknown_id else token for i, token in pairs]
+                end, glued = -1, []
+                for start, stop in encoding.offsets:
+                    glued.append(start == end)
+                    end = stop
+                yield tokens, glued
+
+
+def unknown_id(backend: Tokenizer) -> int | None:
+    """The id of the token that stands for what a tokenizer does not know, if it has one."""
+    token = getattr(backend.model, "unk_token", None)
+    if token is not None:
+        return backend.token_to_id(token)
+    if type(backend.model).__name__ == "Unigram":  # the one model that does not tell
+        return json.loads(backend.to_str())["model"]["unk_id"]
+    return None
+
+
+def continuation_prefix(backend: Tokenizer) -> str:
+    """`##` of WordPiece tokenizers, whose tokens do not tell where blanks were; empty for all others."""
+    return backend.model.continuing_subword_prefix if type(backend.model).__name__ == "WordPiece" else ""
+
+
+def merge_pieces(tokens: Sequence[str], prefix: str, whole: Iterable[str] = ()) -> list[tuple[str, int]]:
+    """Words made of word pieces, each with the index of its first piece. Tokens in `whole` take no
+    continuation."""
+    words: list[tuple[str, int]] = []
+    for i, token in enumerate(tokens):
+        if not (token.startswith(prefix) and len(token) > len(prefix)):
+            words.append((token, i))
+        elif not words or words[-1][0] in whole:
+            words.append((token[len(prefix) :], i))
+        else:
+            words[-1] = (words[-1][0] + token[len(prefix) :], words[-1][1])
+    return words
+
+
+def survey(segmented: Iterable[Segmented], prefix: str | None) -> tuple[Counter[str], Attachment]:
+    """Counts of all tokens, and the attachment of words. `prefix` marks the continuation of a word; with None
+    the tokens are pieces that carry their own blanks, and no attachment is learnt."""
+    counts: Counter[str] = Counter()
+    boundaries: Counter[tuple[str, str, bool]] = Counter()
+    for tokens, glued in segmented:
+        counts.update(tokens)
+        if prefix is not None:
+            words = merge_pieces(tokens, prefix) if prefix else [(token, i) for i, token in enumerate(tokens)]
+            boundaries.update((left, right, glued[i]) for (left, _), (right, i) in pairwise(words))
+    return counts, learn_attachment(boundaries) if prefix is not None else {}
+
+
+def learn_attachment(boundaries: Counter[tuple[str, str, bool]]) -> Attachment:
+    """The words that are glued to a neighbour at most boundaries `(left word, right word, glued)`.
+
+    Punctuation is learnt first. For other words (`n't`, `'s`, French `l'`) only the boundaries that
+    punctuation does not explain count, so that `shirt` is not glued to `white` because it often follows
+    `t-`."""
+    left: set[str] = set()
+    right: set[str] = set()
+    for punctuation in (True, False):
+        for attached, position in ((left, 1), (right, 0)):
+            seen: Counter[str] = Counter()
+            joined: Counter[str] = Counter()
+            for boundary, n in boundaries.items():
+                word = boundary[position]
+                if _is_punctuation(word) is not punctuation or '"' in boundary:
+                    continue
+                explained = boundary[0] in right or (attached is right and boundary[1] in left)
+                if punctuation or not explained:
+                    seen[word] += n
+                    joined[word] += n * boundary[2]
+            attached.update(word for word, n in seen.items() if n >= MIN_ATTACHMENTS and 2 * joined[word] > n)
+    return {"left": sorted(left), "right": sorted(right)}
+
+
+def join_words(words: Iterable[str], attachment: Attachment) -> str:
+    """Text of words: a blank at every boundary but those of attached words; straight double quotes open and
+    close in turn."""
+    left, right = set(attachment.get("left", ())), set(attachment.get("right", ()))
+    text = ""
+    glue, quoted = True, False
+    for word in words:
+        opens, closes = word == '"' and not quoted, word == '"' and quoted
+        text += word if glue or closes or (word in left and not opens) else " " + word
+        glue = opens or (word in right and not closes)
+        quoted = opens or (quoted and not closes)
+    return text
+
+
+def _is_punctuation(word: str) -> bool:
+    return not any(character.isalnum() for character in word)
+
+
+@lru_cache(maxsize=8)
+def _spacy_tokenizer(language: str) -> Any:
+    try:
+        spacy = importlib.import_module(
+            "spacy"
+        )  # by name: a checkpoint with word pieces must load without spaCy
+    except ImportError as error:
+        raise ImportError("A tokenizer of words needs spaCy: pip install 'spacy>=3.8,<4'") from error
+    try:
+        return spacy.blank(language).tokenizer
+    except ImportError as error:
+        raise ValueError(
+            f"spaCy has no rules for language {language!r}; its codes are like 'de' and 'en'"
+        ) from error
