@@ -1,8 +1,10 @@
-"""German and English of the same meaning: noun phrases, prepositional phrases and clauses that inflect themselves.
+"""German and English of the same meaning: noun phrases, prepositional phrases and clauses that inflect
+themselves.
 
-Every structure has a method `german(...)` and a method `english(...)` that return words, with `,` as a word of its own.
-The English is a function of the German: it differs in word order (verb-second, verb-final, object-first, the particle of
-a separable verb), and what German says by case (in + dative or accusative) English says by another word (in, into).
+Every structure has a method `german(...)` and a method `english(...)` that return words, with `,` as a word
+of its own. The English is a function of the German: it differs in word order (verb-second, verb-final,
+object-first, the particle of a separable verb), and what German says by case (in + dative or accusative)
+English says by another word (in, into).
 """
 
 from __future__ import annotations
@@ -163,7 +165,9 @@ class NounPhrase:
             case "possessive":
                 return self.possessive_words[0] + EIN[case][self.column], MIXED[case]
             case "number":
-                inflected = self.number[:-1] + DIESER[case][3] if self.number in ("viele", "einige") else self.number
+                inflected = (
+                    self.number[:-1] + DIESER[case][3] if self.number in ("viele", "einige") else self.number
+                )
                 return inflected, DIESER[case]
         if self.plural:
             return "", DIESER[case]
@@ -175,7 +179,9 @@ class NounPhrase:
             return [self.english_pronoun("subject")]
         words = [a.english for a in self.adjectives]
         words.append(self.noun.english_plural if self.plural else self.noun.english)
-        indefinite = ["any"] if self.plural else ["an" if words[0][0] in "aeio" or words[0] in VOWEL_U else "a"]
+        indefinite = (
+            ["any"] if self.plural else ["an" if words[0][0] in "aeio" or words[0] in VOWEL_U else "a"]
+        )
         match self.determiner:
             case "definite":
                 words = ["the", *words]
@@ -266,7 +272,11 @@ class Predicate:
         first = self.adjectives[0]
         if self.than is not None:
             other = self.than.german("nominative")
-            return [first.comparative, "als", *other] if self.degree == "more" else ["so", first.form, "wie", *other]
+            return (
+                [first.comparative, "als", *other]
+                if self.degree == "more"
+                else ["so", first.form, "wie", *other]
+            )
         return " und ".join(a.form for a in self.adjectives).split()
 
     def english(self) -> list[str]:
@@ -286,14 +296,22 @@ MODALS: dict[str, tuple[str, str, str, str, str, str]] = {
     "wollen": ("will", "wollen", "wants to", "want to", "does not want to", "do not want to"),
     "müssen": ("muss", "müssen", "must", "must", "does not have to", "do not have to"),
     "sollen": ("soll", "sollen", "should", "should", "should not", "should not"),
-    "dürfen": ("darf", "dürfen", "is allowed to", "are allowed to", "is not allowed to", "are not allowed to"),
+    "dürfen": (
+        "darf",
+        "dürfen",
+        "is allowed to",
+        "are allowed to",
+        "is not allowed to",
+        "are not allowed to",
+    ),
     "future": ("wird", "werden", "will", "will", "will not", "will not"),
 }
 
 
 @dataclass(frozen=True)
 class Clause:
-    """Who does what, to whom, where, when and how; or, without a verb, what the subject is like (`predicate`)."""
+    """Who does what, to whom, where, when and how; or, without a verb, what the subject is like
+    (`predicate`)."""
 
     subject: NounPhrase
     verb: Verb | None = None
@@ -312,11 +330,12 @@ class Clause:
 
     # ----------------------------------------------------------------------------------------------- German
 
-    def german_main(self) -> list[str]:
-        """Verb second: one part in front, the finite verb, the rest, what belongs to the verb."""
+    def german_main(self, before: list[str] | None = None) -> list[str]:
+        """Verb second: one part (or the words `before`) in front, the finite verb, the rest, what belongs to
+        the verb."""
         finite, tail = self._german_verb()
         slots = self._german_slots()
-        front = slots.pop(self.front)
+        front = slots.pop(self.front) if before is None else before
         return [*front, finite, *(word for words in slots.values() for word in words), *tail]
 
     def german_final(self) -> list[str]:
@@ -340,7 +359,9 @@ class Clause:
         if self.verb is None:
             return "sind" if plural else "ist", []
         if self.tense == "present":
-            return (self.verb.plural if plural else self.verb.singular), [self.verb.particle] * bool(self.verb.particle)
+            return (self.verb.plural if plural else self.verb.singular), [self.verb.particle] * bool(
+                self.verb.particle
+            )
         if self.tense == "perfect":
             forms = ("hat", "haben") if self.verb.auxiliary == "haben" else ("ist", "sind")
             return forms[plural], [self.verb.participle]
@@ -357,7 +378,10 @@ class Clause:
 
     def _german_slots(self) -> dict[str, list[str]]:
         """The parts of the clause but the verb, in the order of the middle field."""
-        accusative, indefinite = self.accusative, self.accusative is not None and self.accusative.is_indefinite
+        accusative, indefinite = (
+            self.accusative,
+            self.accusative is not None and self.accusative.is_indefinite,
+        )
         slots: dict[str, list[str]] = {"subject": [], "time": [], "dative": []}
         if self.gap != "subject":
             slots["subject"] = self._grammatical_subject.german("nominative")
@@ -467,11 +491,10 @@ class RelativeClause:
 
 
 def sentence(words: list[str]) -> str:
-    """Words as a sentence: commas that meet or end it become one or none, a capital in front, a full stop behind."""
+    """Words as a sentence: commas that meet or end it become one or none, a capital in front, a full stop
+    behind."""
     text = " ".join(words).replace(" ,", ",")
     while ",," in text:
         text = text.replace(",,", ",")
     text = text.rstrip(",")
     return text[0].upper() + text[1:] + "."
-
-
