@@ -104,7 +104,7 @@ def fill_new_rows(
     fills: list[TableFill] = []
     usable_of: dict[int, Tensor | None] = {}
     for table in tables.own_tables:
-        if table.name not in resized.new_rows:
+        if table.name not in resized.new_rows or table.embedding_dim == 0:
             continue
         rows = list(resized.new_rows[table.name] if ids is None else ids)
         if not rows:

@@ -175,7 +175,10 @@ class _ResizeHook(_Hook):
         if new_num_tokens is not None or pad_to_multiple_of is not None:
             side = self.side or _side_of(self.owner, self.root)
             self.request.resize(self.root, new_num_tokens, pad_to_multiple_of, side)
-        return self.owner.get_input_embeddings()
+        try:
+            return self.owner.get_input_embeddings()
+        except NotImplementedError:  # Perceiver
+            return EmbeddingTables(self.owner).input_tables[0].module
 
 
 class _ResizeDecoderHook(_ResizeHook):
@@ -371,7 +374,7 @@ def _only_side(tables: EmbeddingTables) -> Side:
     sides = {t.side for t in tables.tables}
     if len(sides) > 1:
         raise UnsupportedModelError(
-            f"{type(tables.model).__name__} has separate source and target vocabularies: resize the embeddings "
+            f"{type(tables.model).__name__} has two vocabularies: resize the embeddings "
             f"of its encoder or decoder, or use EmbeddingTables(model).resize(..., side='source' or 'target')"
         )
     return next(iter(sides))

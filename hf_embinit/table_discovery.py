@@ -22,6 +22,20 @@ Side = Literal["source", "target", "shared"]
 _HEAD_NAMES = re.compile(
     r"head|decoder|predictions|proj|embed_out|generator|cls|pred_layer|lm_loss|logits|output"
 )
+_OTHER_EMBEDDINGS = re.compile(r"pos|type|segment|wpe|bucket|relative|lang|time|codebook")
+"""Embeddings of something other than tokens, which may happen to have as many rows."""
+
+EXTRA_ROWS = {
+    "cpmant": "moves",
+    "kyutai_speech_to_text": "moves",
+    "moshi": "moves",
+    "mllama": "stays",
+    "mllama_text_model": "stays",
+    "molmo2_text": "stays",
+    "molmo2": "stays",
+}
+"""Model types whose input table has rows beyond `vocab_size`. Prompt and start rows are looked up at
+`vocab_size + i` and move when the vocabulary grows; rows of image tokens have ids of their own and stay."""
 
 
 @dataclass(eq=False)
@@ -72,7 +86,9 @@ class Table:
     bias: list[Slot] = field(default_factory=list)
     """Output biases, `[V]` parameters and `[1, V]` buffers such as `final_logits_bias`."""
     surplus: int = 0
-    """Rows beyond the vocabulary size in `config` that the architecture itself adds (Mllama has 8)."""
+    """Rows beyond the vocabulary (Mllama has 8); negative when the table covers a part of it (Gemma 3n)."""
+    surplus_moves: bool = False
+    """Whether those rows are looked up relative to the end of the vocabulary."""
     place: Place | None = None
     """Where this role has the tensor, when the tensor hangs in several places."""
 
@@ -161,58 +177,122 @@ def _storage_key(tensor: Tensor) -> tuple[Any, ...] | None:
     return (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
 
 
-def _embedding_of(model: Any) -> nn.Module | None:
-    """`model.get_input_embeddings()` when that is a `[V, D]` token table, else None."""
-    try:
-        module = model.get_input_embeddings()
-    except (NotImplementedError, AttributeError, TypeError):
-        module = getattr(model, "embed_tokens", None)
-    weight = getattr(module, "weight", None)
-    is_table = isinstance(module, nn.Embedding) or hasattr(module, "num_embeddings")
-    return module if is_table and isinstance(weight, Tensor) and weight.dim() == 2 else None
+def refuse_odd_models(model: PreTrainedModel) -> None:
+    """Raises `UnsupportedModelError` for a model whose tables are not plain tensors that can be replaced."""
+    name = type(model).__name__
+    for module in model.modules():
+        if type(module).__name__ == "FullyShardedDataParallel":
+            raise UnsupportedModelError(
+                f"{name} is sharded by FSDP: change the vocabulary before wrapping it"
+            )
+        if isinstance(module, nn.AdaptiveLogSoftmaxWithLoss):
+            raise UnsupportedModelError(
+                f"{name} has an adaptive softmax, which splits the vocabulary by frequency"
+            )
+    for path, parameter in model.named_parameters():
+        if hasattr(parameter, "ds_id"):
+            raise UnsupportedModelError(
+                f"{name} is sharded by ZeRO-3 ({path}): change the vocabulary before DeepSpeed partitions it"
+            )
+        if hasattr(parameter, "device_mesh"):
+            raise UnsupportedModelError(
+                f"{name} is sharded over a device mesh ({path}): change the vocabulary before sharding it"
+            )
 
 
-def _part(model: PreTrainedModel, which: str) -> nn.Module | None:
-    """The encoder or decoder of an encoder-decoder model."""
-    try:
-        part = getattr(model, f"get_{which}")()
-    except (NotImplementedError, AttributeError, TypeError):
-        return None
-    return part if isinstance(part, nn.Module) and part is not model else None
+def refuse_odd_table(table: Table) -> None:
+    """Raises `UnsupportedModelError` for a table inside an adapter, or quantised."""
+    for place in table.slot.places:
+        if hasattr(place.module, "base_layer") or ".base_layer." in f".{place.name}":
+            raise UnsupportedModelError(
+                f"{place.name} is wrapped by an adapter: change the vocabulary before that"
+            )
+        if hasattr(place.module, "modules_to_save") or ".modules_to_save." in f".{place.name}":
+            raise UnsupportedModelError(
+                f"{place.name} is copied by an adapter: change the vocabulary before that"
+            )
+        plain = type(place.tensor.data) is Tensor and place.tensor.is_floating_point()
+        if not plain or getattr(place.module, "quant_mode", False) or place.tensor.element_size() < 2:
+            raise UnsupportedModelError(
+                f"{place.name} is quantised ({place.tensor.dtype}): change the vocabulary before quantising"
+            )
 
 
 def discover(model: PreTrainedModel) -> list[Table]:
-    """All tables of `model`. Raises `UnsupportedModelError` when it has no token table."""
+    """All tables of `model`. Raises `UnsupportedModelError` when it has no token table, or a disguised
+    one."""
+    refuse_odd_models(model)
     slots = tensor_places(model)
-    main = _embedding_of(model)
-    encoder, decoder = _part(model, "encoder"), _part(model, "decoder")
-    if encoder is decoder:
-        encoder = None
-    of_encoder = _embedding_of(encoder) if encoder is not None else None
-    of_decoder = _embedding_of(decoder) if decoder is not None else None
-    if main is None:
-        main = of_decoder if of_decoder is not None else of_encoder
+    tables = _input_tables(model, slots)
+    tables += _output_tables(model, slots, tables)
+    _measure_surplus(model, tables)
+    tables += _per_layer_tables(model, slots, tables)
+    _attach_biases(slots, tables)
+    for table in tables:
+        refuse_odd_table(table)
+    return tables
+
+
+def _accessor(model: Any, name: str) -> Any:
+    """`model.name()`, None where the architecture has no such thing."""
+    try:
+        return getattr(model, name)()
+    except (NotImplementedError, AttributeError, TypeError):
+        return None
+
+
+def _matrix(module: Any) -> bool:
+    weight = getattr(module, "weight", None)
+    return isinstance(module, nn.Module) and isinstance(weight, Tensor) and weight.dim() == 2
+
+
+def _embedding_of(model: Any) -> nn.Module | None:
+    """The `[V, D]` token table that a model names, if any."""
+    module = _accessor(model, "get_input_embeddings")
+    if module is None:
+        module = getattr(model, "embed_tokens", None)
+    return module if _matrix(module) and not isinstance(module, nn.Linear) else None
+
+
+def _input_tables(model: PreTrainedModel, slots: dict[int, Slot]) -> list[Table]:
+    encoder, decoder = (
+        part if isinstance(part, nn.Module) and part is not model else None
+        for part in (_accessor(model, "get_encoder"), _accessor(model, "get_decoder"))
+    )
+    of_encoder = _embedding_of(encoder) if encoder is not decoder else None
+    of_decoder = _embedding_of(decoder)
+    main = _embedding_of(model) or of_decoder or of_encoder or _only_candidate(model)
     if main is None:
         raise UnsupportedModelError(
-            f"{type(model).__name__} has no [V, D] token table as its input embeddings"
+            f"{type(model).__name__} has no single token table: its input embeddings are no [V, D] matrix"
         )
+    found: list[Table] = []
 
-    tables: list[Table] = []
+    def add(module: nn.Module) -> None:
+        slot = slots[id(module.weight)]
+        if not any(t.slot is slot for t in found):
+            found.append(Table(slot, "input", place=_place(slot, module)))
+
     for module in (main, of_encoder, of_decoder):
         if module is not None:
-            slot = slots[id(module.weight)]
-            if not any(t.slot is slot for t in tables):
-                tables.append(Table(slot, "input", place=_place(slot, module)))
+            add(module)
     sides = _two_sides(model, slots, of_encoder, of_decoder)
-    for table in tables:
+    if not sides:  # an inner model that reads the same ids, such as Blt's patcher
+        for inner in model.modules():
+            if isinstance(inner, PreTrainedModel) and inner is not model:
+                module = _embedding_of(inner)
+                if module is not None and slots[id(module.weight)].rows == slots[id(main.weight)].rows:
+                    add(module)
+    for table in found:
         table.side = sides.get(id(table.slot), "source" if sides else "shared")
+    return found
 
-    tables += _output_tables(model, slots, tables, bool(sides))
-    tables += _per_layer_tables(model, slots, tables)
-    for table in tables:
-        if table.role == "output":
-            table.bias = _output_biases(slots, table, tables)
-    return tables
+
+def _only_candidate(model: PreTrainedModel) -> nn.Module | None:
+    """The one embedding with as many rows as the vocabulary, for models without accessors (Perceiver)."""
+    size = getattr(model.config.get_text_config(), "vocab_size", None)
+    found = [m for m in model.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == size]
+    return found[0] if len(found) == 1 else None
 
 
 def _place(slot: Slot, module: nn.Module) -> Place:
@@ -234,95 +314,145 @@ def _two_sides(
 
 
 def vocabulary_fields(config: PreTrainedConfig) -> list[str]:
-    """Names of the vocabulary sizes of a model: `vocab_size`, and `decoder_vocab_size` or the like."""
-    fields = [k for k, v in vars(config).items() if is_vocabulary_size(k, v)]
-    if not fields and all(
-        isinstance(getattr(config, part, None), PreTrainedConfig) for part in ("encoder", "decoder")
-    ):
+    """Names of the sizes that say how many vocabularies a model has: `vocab_size`, `decoder_vocab_size`,
+    ..."""
+    fields = [k for k, v in vars(config).items() if is_vocabulary_size(k, v) and k.endswith("vocab_size")]
+    fields = [k for k in fields if k != "unpadded_vocab_size"]
+    parts = (getattr(config, part, None) for part in ("encoder", "decoder"))
+    if not fields and all(isinstance(part, PreTrainedConfig) for part in parts):
         fields = ["encoder.vocab_size", "decoder.vocab_size"]
     return fields
 
 
 def is_vocabulary_size(key: str, value: Any) -> bool:
+    """Whether an attribute of a config or module says how many tokens there are."""
     counts = isinstance(value, int) and not isinstance(value, bool)
-    return counts and key.endswith("vocab_size") and key != "type_vocab_size"
+    named = key.endswith("vocab_size") or key in ("vocab_size_per_layer_input", "n_words")
+    return counts and named and key != "type_vocab_size"
 
 
-def _output_tables(
-    model: PreTrainedModel, slots: dict[int, Slot], inputs: list[Table], two_sides: bool
-) -> list[Table]:
-    target: Side = "target" if two_sides else "shared"
+def _output_tables(model: PreTrainedModel, slots: dict[int, Slot], inputs: list[Table]) -> list[Table]:
+    target: Side = "target" if any(t.side == "target" for t in inputs) else "shared"
     rows = next((t.num_embeddings for t in inputs if t.side == target), inputs[0].num_embeddings)
     heads: list[tuple[nn.Module, int]] = []
-    try:
-        accessor = model.get_output_embeddings()
-    except (NotImplementedError, AttributeError, TypeError):
-        accessor = None
-    weight = getattr(accessor, "weight", None)
-    if isinstance(accessor, nn.Module) and isinstance(weight, Tensor) and weight.dim() == 2:
-        heads.append((accessor, 1 if weight.shape[0] != rows and weight.shape[1] == rows else 0))
-    input_modules = {
-        id(p.module) for t in inputs for p in t.slot.places if isinstance(p.module, nn.Embedding)
-    }
+    accessor: Any = _accessor(model, "get_output_embeddings")
+    if _matrix(accessor) and id(accessor.weight) in slots:
+        shape = accessor.weight.shape
+        heads.append((accessor, 1 if shape[0] != rows and shape[1] == rows else 0))
+        rows = min(rows, shape[heads[0][1]])
+    for inner in model.modules():
+        head: Any = _accessor(inner, "get_output_embeddings") if isinstance(inner, PreTrainedModel) else None
+        if _matrix(head) and head.weight.shape[0] == rows and not any(head is h for h, _ in heads):
+            heads.append((head, 0))
+    parent = next((_place(slots[id(h.weight)], h).name.rsplit(".", 2)[0] for h, _ in heads), None)
     for name, module in model.named_modules():
-        if id(module) in input_modules or any(module is head for head, _ in heads):
+        if not isinstance(module, nn.Linear) or not _matrix(module) or any(module is h for h, _ in heads):
             continue
-        if not isinstance(module, nn.Linear) or module.weight.dim() != 2:
-            continue
-        tied = any(slots[id(module.weight)] is t.slot for t in inputs)
-        if tied or (module.weight.shape[0] == rows and _HEAD_NAMES.search(name)):
+        if any(slots[id(module.weight)] is t.slot for t in inputs):
             heads.append((module, 0))
-        elif module.weight.shape[1] == rows and module.weight.shape[0] != rows and _HEAD_NAMES.search(name):
-            heads.append((module, 1))
+            continue
+        out, width = module.weight.shape
+        in_stack = any(part.isdigit() for part in name.split("."))
+        if in_stack or out == width or not _HEAD_NAMES.search(name):
+            continue
+        if out == rows:
+            heads.append((module, 0))
+        elif width == rows and parent is not None and name.rpartition(".")[0] == parent:
+            heads.append((module, 1))  # MobileBert's head is its table and a transposed rest side by side
 
     tables: list[Table] = []
     for module, dim in heads:
         slot = slots[id(module.weight)]
         tied_to = next((t for t in inputs if t.slot is slot), None)
-        if any(t.slot is slot and t.place is not None and t.place.module is module for t in tables):
-            continue
         if tied_to is None:
             slot.dim = dim
-        tables.append(
-            Table(
-                slot,
-                "output",
-                side=tied_to.side if tied_to else target,
-                tied_to=tied_to.name if tied_to else None,
-                place=_place(slot, module),
-            )
-        )
+        tied_name = tied_to.name if tied_to else None
+        side = tied_to.side if tied_to else target
+        tables.append(Table(slot, "output", side=side, tied_to=tied_name, place=_place(slot, module)))
     return tables
 
 
+def _measure_surplus(model: PreTrainedModel, tables: list[Table]) -> None:
+    """How many rows each table has beyond the vocabulary: an untied head tells, or the config of known
+    designs."""
+    config = model.config.get_text_config()
+    policy = EXTRA_ROWS.get(config.model_type) or EXTRA_ROWS.get(model.config.model_type)
+    for side in {t.side for t in tables}:
+        of_side = [t for t in tables if t.side == side]
+        size = min(t.num_embeddings for t in of_side)
+        if policy is not None:
+            size = min(size, config.vocab_size)
+        for table in of_side:
+            table.surplus = table.num_embeddings - size
+            table.surplus_moves = policy == "moves"
+
+
 def _per_layer_tables(model: PreTrainedModel, slots: dict[int, Slot], tables: list[Table]) -> list[Table]:
-    """Tables such as Gemma3n's `embed_tokens_per_layer`."""
+    """Further tables by token: Gemma 3n's `embed_tokens_per_layer`, NeoMME's `value_embeddings`."""
+    if any(t.side != "shared" for t in tables):
+        return []
+    size = tables[0].num_embeddings - tables[0].surplus
     known = {id(t.slot) for t in tables}
-    return [
-        Table(slots[id(module.weight)], "per_layer", side="shared")
-        for name, module in model.named_modules()
-        if isinstance(module, nn.Embedding)
-        and "per_layer" in name
-        and id(slots[id(module.weight)]) not in known
-    ]
+    found = []
+    for name, module in model.named_modules():
+        if not isinstance(module, nn.Embedding) or id(slots[id(module.weight)]) in known:
+            continue
+        if "per_layer" in name or (module.num_embeddings == size and not _OTHER_EMBEDDINGS.search(name)):
+            slot = slots[id(module.weight)]
+            known.add(id(slot))
+            found.append(Table(slot, "per_layer", surplus=slot.rows - size, place=_place(slot, module)))
+    return found
 
 
-def _output_biases(slots: dict[int, Slot], table: Table, tables: list[Table]) -> list[Slot]:
-    """Biases with one entry per row of an output table: of its module, or of the modules around it."""
-    first = next(t for t in tables if t.role == "output" and t.side == table.side)
+def _attach_biases(slots: dict[int, Slot], tables: list[Table]) -> None:
+    """Gives every output table the biases of its module and of the modules around it."""
+    outputs = [t for t in tables if t.role == "output"]
+    taken: set[int] = set()
+    for table in outputs:
+        own = table.name.rpartition(".")[0]
+        for slot in slots.values():
+            if id(slot) in taken or not _is_bias(slot, table.num_embeddings - table.surplus):
+                continue
+            if any(_encloses(place, own) for place in slot.places):
+                taken.add(id(slot))
+                slot.dim = slot.tensor.dim() - 1
+                table.bias.append(slot)
+    if (
+        not outputs
+    ):  # Perceiver multiplies with its input table and adds a bias that a module without weights has
+        main = tables[0]
+        for slot in slots.values():
+            owner = slot.places[0].module
+            size = getattr(owner, "vocab_size", None)
+            if _is_bias(slot, main.num_embeddings) and not _matrix(owner) and size == main.num_embeddings:
+                tables.append(Table(main.slot, "output", main.side, main.name, [slot], place=main.place))
+
+
+def _is_bias(slot: Slot, rows: int) -> bool:
+    tensor = slot.tensor
+    line = tensor.dim() == 1 or (tensor.dim() == 2 and tensor.shape[0] == 1)
+    named = any("bias" in place.attribute for place in slot.places)
+    return line and named and tensor.shape[-1] == rows and tensor.is_floating_point()
+
+
+def _encloses(place: Place, module_name: str) -> bool:
+    """Whether a tensor belongs to the module called `module_name` or to one that it is part of."""
+    owner = place.name.rpartition(".")[0]
+    return owner == module_name or owner == "" or module_name.startswith(f"{owner}.")
+
+
+def companions(slots: dict[int, Slot], tables: list[Table]) -> list[Slot]:
+    """Other tensors with an entry a token: DeepSeek V4's table of experts, I-BERT's integer copy of its
+    table."""
+    size = tables[0].num_embeddings - tables[0].surplus
+    owners = {id(p.module) for t in tables for p in t.slot.places}
+    known = {id(s) for t in tables for s in (t.slot, *t.bias)}
     found: list[Slot] = []
     for slot in slots.values():
-        if any(slot is other for other in found):
-            continue
         tensor = slot.tensor
-        entries = tensor.dim() == 1 or (tensor.dim() == 2 and tensor.shape[0] == 1)
-        if not entries or tensor.shape[-1] != table.num_embeddings or not tensor.is_floating_point():
+        if id(slot) in known or any(slot is other for other in found) or tensor.dim() != 2:
             continue
-        own = any(place.module is table.module for place in slot.places)
-        of_other = any(place.module is t.module for place in slot.places for t in tables if t is not table)
-        of_linear = all(isinstance(p.module, nn.Linear | nn.LayerNorm) for p in slot.places)
-        named = any("bias" in place.attribute for place in slot.places)
-        if own or (table is first and named and not of_other and not of_linear):
-            slot.dim = tensor.dim() - 1
+        buffer = not isinstance(tensor, nn.Parameter) and tensor.shape[0] == size
+        if buffer and (not tensor.is_floating_point() or any(id(p.module) in owners for p in slot.places)):
             found.append(slot)
     return found

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -14,7 +14,16 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from .errors import InvalidArgumentError, UnsupportedModelError
-from .table_discovery import Side, Slot, Table, discover, is_vocabulary_size, unwrap, vocabulary_fields
+from .table_discovery import (
+    Side,
+    Slot,
+    Table,
+    companions,
+    discover,
+    is_vocabulary_size,
+    tensor_places,
+    unwrap,
+)
 
 __all__ = ["EmbeddingTables", "ResizeResult", "Table"]
 
@@ -47,8 +56,7 @@ class EmbeddingTables:
     def __init__(self, model: nn.Module):
         self.model: PreTrainedModel = unwrap(model)
         self.tables: list[Table] = discover(self.model)
-        for table in self.tables:
-            _refuse_odd_tensors(table)
+        self.companions: list[Slot] = companions(tensor_places(self.model), self.tables)
 
     @property
     def input_tables(self) -> list[Table]:
@@ -72,9 +80,9 @@ class EmbeddingTables:
 
     def read(self, table: Table) -> Tensor:
         """The table as `[V, D]`, detached: a view of the parameter (a copy where it is sharded)."""
-        with torch.no_grad():
-            data = table.parameter.detach()
-            return data.t() if table.transposed else data
+        _require_values(table)
+        data = table.parameter.detach()
+        return data.t() if table.transposed else data
 
     def write(self, table: Table, rows: Tensor, ids: Sequence[int] | range | Tensor | None = None) -> None:
         """Writes `rows` `[R, D]` into the rows `ids` (all rows when None). Dtype, device and ties stay."""
@@ -110,25 +118,37 @@ class EmbeddingTables:
         """Gives every table of a side `new_num_tokens` rows: old rows stay bit for bit, new ones are zero.
 
         Parameters stay the same objects (their data is replaced, a stale `.grad` dropped), so that ties and
-        optimizers keep pointing at them. Raises `InvalidArgumentError` for sizes that make no sense.
+        optimizers keep pointing at them. Raises `InvalidArgumentError` for sizes that make no sense, and
+        `UnsupportedModelError` on the meta device; nothing is touched then.
         """
         tables = self._of_side(side)
         old = self.vocab_size(side)
         new = _target_size(old, new_num_tokens, pad_to_multiple_of)
         result = ResizeResult(old, new, side)
-        if new == old:
-            return result
-        done: set[int] = set()
         for table in tables:
-            before = table.num_embeddings
-            for slot in [table.slot, *table.bias]:
-                if id(slot) not in done:
-                    done.add(id(slot))
-                    _resize_slot(slot, slot.rows + new - old)
-            if table.tied_to is None:
-                result.new_rows[table.name] = range(before, table.num_embeddings)
-        self._update_modules(tables)
-        self._update_configs(old, new, side)
+            _require_values(table)
+        if new != old:
+            done: set[int] = set()
+            for table in tables:
+                if table.tied_to is None:
+                    first = old if table.surplus_moves or table.surplus < 0 else table.num_embeddings
+                    result.new_rows[table.name] = range(first, max(first, first + new - old))
+                for slot in (table.slot, *table.bias):
+                    if id(slot) not in done:
+                        done.add(id(slot))
+                        surplus = table.surplus if slot is table.slot else 0
+                        _resize_slot(slot, old, new, surplus, table.surplus_moves)
+            for table in tables:
+                table.surplus = max(table.surplus, 0)
+            for slot in self.companions:
+                _resize_slot(slot, old, new, 0, False)
+                if (
+                    not slot.tensor.is_floating_point()
+                ):  # such as experts by token: new tokens repeat the old ones
+                    for row in range(old, new):
+                        slot.tensor[row] = slot.tensor[row % old]
+            self._update_modules(tables)
+        self._update_configs(old, new, side, new_num_tokens)
         self.assert_consistent()
         return result
 
@@ -141,14 +161,13 @@ class EmbeddingTables:
                 assert same, f"{place.name} and {table.name} were tied and are not any more"
                 for attribute in ("num_embeddings", "out_features"):
                     size = getattr(place.module, attribute, None)
-                    if isinstance(size, int) and table.slot.dim == 0:
+                    if isinstance(size, int) and not table.transposed:
                         assert size == table.num_embeddings, (
                             f"{place.name}: {attribute} is {size}, not {table.num_embeddings}"
                         )
             for slot in table.bias:
-                assert slot.rows == table.num_embeddings, (
-                    f"{slot.name} has {slot.rows} entries, not {table.num_embeddings}"
-                )
+                size = table.num_embeddings - table.surplus
+                assert slot.rows == size, f"{slot.name} has {slot.rows} entries, not {size}"
         for side in {t.side for t in self.tables}:
             sizes = {t.num_embeddings - t.surplus for t in self._of_side(side)}
             assert len(sizes) == 1, f"tables of the {side} vocabulary disagree on its size: {sorted(sizes)}"
@@ -165,41 +184,62 @@ class EmbeddingTables:
     def _update_modules(self, tables: Iterable[Table]) -> None:
         for table in tables:
             for place in table.slot.places:
-                module = place.module
-                if table.slot.dim == 0:
-                    for attribute in ("num_embeddings", "out_features"):
-                        if hasattr(module, attribute):
-                            setattr(module, attribute, table.num_embeddings)
-                elif hasattr(module, "in_features"):
-                    module.in_features = table.num_embeddings  # type: ignore[assignment]
+                module, rows = place.module, table.num_embeddings
+                names = ("in_features",) if table.transposed else ("num_embeddings", "out_features", "num_")
+                for name in names:
+                    if isinstance(getattr(module, name, None), int):
+                        setattr(module, name, rows)
                 padding = getattr(module, "padding_idx", None)
-                if padding is not None and padding >= table.num_embeddings:
+                if padding is not None and padding >= rows:
                     module.padding_idx = None  # type: ignore[assignment]
 
-    def _update_configs(self, old: int, new: int, side: Side) -> None:
-        for holder in [*self.model.modules(), *_configs(self.model)]:
+    def _update_configs(self, old: int, new: int, side: Side, asked: int | None) -> None:
+        """Sets the sizes that modules and configs keep: those equal to the old one, and those known to be
+        ours."""
+        for holder, sides in self._size_holders():
             for key, value in list(vars(holder).items()):
-                if is_vocabulary_size(key, value) and value == old and self._is_of(key, side):
+                if not is_vocabulary_size(key, value) or side != _side_of_size(key, sides):
+                    continue
+                if key == "unpadded_vocab_size":  # logits beyond it are cut off
+                    setattr(holder, key, asked if asked is not None else value)
+                elif value == old or key == "vocab_size_per_layer_input":
                     setattr(holder, key, new)
 
-    def _is_of(self, key: str, side: Side) -> bool:
-        """Whether a size called `key` is about the vocabulary of `side`."""
-        if {t.side for t in self.tables} == {"shared"} or len(vocabulary_fields(self.model.config)) < 2:
-            return True
-        return side == ("target" if key.startswith(("decoder", "tgt", "target")) else "source")
+    def _size_holders(self) -> list[tuple[object, set[Side]]]:
+        """Modules and configs that may keep a vocabulary size, with the sides of the tables they are
+        about."""
+        sides = {t.side for t in self.tables}
+        holders: dict[int, tuple[object, set[Side]]] = {}
+        for name, module in self.model.named_modules():
+            prefix = f"{name}." if name else ""
+            inside: set[Side] = {
+                t.side for t in self.tables for p in t.slot.places if p.name.startswith(prefix)
+            }
+            if not inside and len(sides) > 1:
+                continue
+            holders[id(module)] = (module, inside or sides)
+            config = getattr(module, "config", None)
+            if isinstance(config, PreTrainedConfig):
+                for one in (config, config.get_text_config()):
+                    known = holders.setdefault(id(one), (one, set()))
+                    known[1].update(inside)
+        return list(holders.values())
 
 
-def _configs(model: PreTrainedModel) -> Iterator[PreTrainedConfig]:
-    """The configs that describe the token tables: the model's, its text config, and those of inner models."""
-    seen: set[int] = set()
-    for module in model.modules():
-        config = getattr(module, "config", None)
-        if not isinstance(config, PreTrainedConfig):
-            continue
-        for one in (config, config.get_text_config()):
-            if id(one) not in seen:
-                seen.add(id(one))
-                yield one
+def _side_of_size(key: str, sides: set[Side]) -> Side:
+    """Which vocabulary a size called `key` is about, when its holder is about `sides`."""
+    if len(sides) == 1:
+        return next(iter(sides))
+    if not sides:
+        return "shared"
+    return "target" if key.startswith(("decoder", "tgt", "target")) else "source"
+
+
+def _require_values(table: Table) -> None:
+    if table.parameter.is_meta:
+        raise UnsupportedModelError(
+            f"{table.name} is on the meta device, so it has no values: load the model onto a device first"
+        )
 
 
 def _target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int | None) -> int:
@@ -219,16 +259,24 @@ def _target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int |
     return new
 
 
-def _resize_slot(slot: Slot, rows: int) -> None:
-    old = slot.tensor.detach()
-    shape = list(old.shape)
-    shape[slot.dim] = rows
-    new = old.new_empty(shape)
-    kept = min(rows, old.shape[slot.dim])
-    new.narrow(slot.dim, 0, kept).copy_(old.narrow(slot.dim, 0, kept))
-    new.narrow(slot.dim, kept, rows - kept).zero_()
+def _resize_slot(slot: Slot, old: int, new: int, surplus: int, surplus_moves: bool) -> None:
+    """Replaces the data of a slot: rows [0, old) kept, [old, new) zero, and the surplus after them or in
+    place."""
+    before = slot.tensor.detach()
+    shape = list(before.shape)
+    rows = shape[slot.dim]
+    shape[slot.dim] = new + max(surplus, 0)
+    after = before.new_empty(shape)
+    kept = min(rows, shape[slot.dim]) if not surplus_moves else min(old, new)
+    after.narrow(slot.dim, 0, kept).copy_(before.narrow(slot.dim, 0, kept))
+    after.narrow(slot.dim, kept, shape[slot.dim] - kept).zero_()
+    if surplus_moves and surplus > 0:
+        after.narrow(slot.dim, new, surplus).copy_(before.narrow(slot.dim, old, surplus))
+    if surplus < 0 and new > rows:  # ids beyond a part table read its row 0 (Gemma 3n): they go on doing so
+        gap = after.narrow(slot.dim, rows, min(old, new) - rows)
+        gap.copy_(before.narrow(slot.dim, 0, 1).expand_as(gap))
     for tensor in {id(p.tensor): p.tensor for p in slot.places}.values():
-        tensor.data = new
+        tensor.data = after
         tensor.grad = None
 
 
@@ -242,12 +290,3 @@ def _assign(data: Tensor, rows: Tensor, ids: Sequence[int] | range | Tensor | No
         else:
             index = torch.as_tensor(list(ids) if not isinstance(ids, Tensor) else ids, device=data.device)
             data[index] = rows.to(dtype=data.dtype, device=data.device)
-
-
-def _refuse_odd_tensors(table: Table) -> None:
-    tensor = table.parameter
-    if hasattr(table.module, "base_layer") or not table.parameter.is_floating_point():
-        kind = (
-            "wrapped by an adapter" if hasattr(table.module, "base_layer") else f"quantised ({tensor.dtype})"
-        )
-        raise UnsupportedModelError(f"{table.name} is {kind}: change the vocabulary before that")
