@@ -1,7 +1,49 @@
-"""hf_embinit: where token embeddings come from."""
+"""hf_embinit: where token embeddings come from.
+
+Importing it registers the vanilla transformers with the Auto classes and patches nothing. Everything else is imported
+on first use.
+"""
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from . import models as models  # registers the vanilla transformers with the Auto classes
 
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "errors": ("EmbinitError",),
+    "initialization": ("InitReport", "initialize"),
+    "manifest": ("read_manifest",),
+    "registry": ("register_initializer",),
+    "initializers": ("get_initializer", "list_initializers"),  # from here, so that the registry is full
+    "tokens": (),
+    "vectors": ("PretrainedVectors",),
+}
+_HOME = {name: module for module, names in _EXPORTS.items() for name in (module, *names)}
+__all__ = [*(name for names in _EXPORTS.values() for name in names), "__version__", "models"]
+
+if TYPE_CHECKING:
+    from .errors import EmbinitError as EmbinitError
+    from .initialization import InitReport as InitReport
+    from .initialization import initialize as initialize
+    from .initializers import get_initializer as get_initializer
+    from .initializers import list_initializers as list_initializers
+    from .manifest import read_manifest as read_manifest
+    from .registry import register_initializer as register_initializer
+    from .vectors import PretrainedVectors as PretrainedVectors
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'hf_embinit' has no attribute {name!r}")
+    module = importlib.import_module(f".{_HOME[name]}", __name__)
+    value = module if name == _HOME[name] else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOME))

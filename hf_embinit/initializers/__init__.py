@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from . import expansion, random
+from ..registry import get_initializer, list_initializers
+from . import expansion, pretrained, random
 from .context import InitContext
 
-__all__ = ["InitContext", "expansion", "random"]
+__all__ = ["InitContext", "expansion", "get_initializer", "list_initializers", "pretrained", "random"]

@@ -6,6 +6,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoTokenizer,
 )
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
@@ -16,6 +17,7 @@ from .modeling_vanilla_transformer import (
     VanillaTransformerModel,
     VanillaTransformerPreTrainedModel,
 )
+from .tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
 # Makes `save_pretrained` copy the code, so that checkpoints load without this package.
@@ -28,6 +30,8 @@ for _auto, _model in (
 ):
     _auto.register(VanillaTransformerConfig, _model)
     _model.register_for_auto_class(_auto.__name__)
+AutoTokenizer.register(VanillaTransformerConfig, slow_tokenizer_class=VanillaTransformerTokenizer)
+VanillaTransformerTokenizer.register_for_auto_class("AutoTokenizer")
 
 __all__ = [
     "VanillaTransformerConfig",
@@ -36,4 +40,5 @@ __all__ = [
     "VanillaTransformerForSequenceClassification",
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",
+    "VanillaTransformerTokenizer",
 ]

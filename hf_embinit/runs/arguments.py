@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
 from ..errors import EmbinitError, InvalidArgumentError
@@ -49,6 +50,14 @@ def parse_arguments(
         return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
     except (EmbinitError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
+
+
+def run_main(main: Callable[[], None]) -> None:
+    """Runs a recipe; an error that hf_embinit raises on purpose ends it with that one sentence and status 1."""
+    try:
+        main()
+    except (EmbinitError, StrictDataclassError) as error:  # the second: a config that cannot work
+        sys.exit(f"error: {error}")
 
 
 def _read_settings(path: Path, flags: dict[str, Any]) -> dict[str, Any]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from huggingface_hub.errors import HfHubHTTPError
+
 from ..errors import DataNotFoundError, InvalidArgumentError
+from ..hub_access import hub_is_reachable
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -75,15 +79,37 @@ def load_folder(folder: str | Path, splits: Mapping[str, Sequence[str]] = SPLIT_
 
 
 def load_from_hub(hub_id: str, config: str | None = None, revision: str | None = None) -> DatasetDict:
-    """A data set of the Hub, or `DataNotFoundError` with the way out when the Hub cannot be reached."""
+    """A data set of the Hub, or of the local cache when the Hub is out of reach.
+
+    Raises `DataNotFoundError` with the way out when it is in neither.
+    """
     from datasets import DatasetDict, load_dataset
 
-    from ..vectors.hub import require_hub
-
-    require_hub(hub_id, f"the data set {hub_id!r}", f"give --data_dir or set {DATA_VARIABLE} to a folder that has it")
-    logger.info("loading %s from the Hub", hub_id)
-    data = load_dataset(hub_id, config, revision=revision)
+    offline = not hub_is_reachable()
+    logger.info("loading %s from %s", hub_id, "the local cache" if offline else "the Hub")
+    try:
+        with _cache_only() if offline else contextlib.nullcontext():
+            data = load_dataset(hub_id, config, revision=revision)
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        why = "the Hub is out of reach and it is not in the local cache" if offline else str(error)
+        raise DataNotFoundError(
+            f"data set {hub_id!r}: {why}. Give --data_dir, or set {DATA_VARIABLE} to a folder that has it"
+        ) from error
     return data if isinstance(data, DatasetDict) else DatasetDict(train=data)
+
+
+@contextlib.contextmanager
+def _cache_only() -> Iterator[None]:
+    """`datasets` looks at its cache alone inside, as if HF_HUB_OFFLINE were set: no retries."""
+    import datasets.config
+    from huggingface_hub import constants
+
+    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
 
 
 def find_folder(name: str, data_dir: str | None) -> Path | None:

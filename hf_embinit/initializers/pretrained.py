@@ -1,0 +1,144 @@
+"""Tables from pre-trained vectors: as they are, standardized to Xavier, shuffled, or Xavier moved to their moments.
+
+Four names a source (Kim et al. 2024, sections 3.2 to 3.4 and A.3): `<source>`, `<source>_xavier` (Eq. 1),
+`<source>_shuffled`, `xavier_<source>` (Eq. 4). One mean and one sample standard deviation are taken over all entries of
+the rows found. Tokens that the source lacks are drawn from the distribution that the initialiser ends in: Xavier for
+`*_xavier`, a normal with the source's mean and standard deviation otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from ..moments import ShuffleMode, shuffle, standardize, xavier_std
+from ..registry import register_initializer
+from ..tokens import align
+from ..vectors.pretrained_vectors import PretrainedVectors
+from .context import InitContext
+from .random import xavier_rows
+
+SOURCES = {
+    "glove": "GloVe word vectors",
+    "bert": "BERT's input embeddings",
+    "mbert": "multilingual BERT's input embeddings",
+    "t5": "T5's input embeddings",
+    "mt5": "multilingual T5's input embeddings",
+    "pretrained": "vectors=",
+}
+"""What each source prefix stands for in the registry's one-line summaries."""
+
+
+@dataclass
+class _Selected:
+    """The rows of the source that the table's tokens were found at."""
+
+    found: Tensor
+    """`[R]` bool: which rows of the table the source has."""
+    rows: Tensor
+    """`[found, D]` float32, in table order."""
+    mean: float
+    std: float
+
+
+def _select(context: InitContext, name: str) -> _Selected:
+    vectors: PretrainedVectors = context.require("vectors", name)
+    tokens: list[str] = context.require("tokens", name)
+    if vectors.dim != context.embedding_dim:
+        raise InvalidArgumentError(
+            f"init {name!r}: the vectors of {vectors.name!r} have width {vectors.dim}, the model's embeddings "
+            f"{context.embedding_dim}; build the model with d_model={vectors.dim} (--d_model {vectors.dim}) or give "
+            f"other vectors"
+        )
+    index = align(tokens, context.token_family, vectors.tokens, vectors.family)
+    if vectors.family == "words":  # a word list's "<s>" or "[CLS]" is not this vocabulary's
+        index[list(context.special_rows)] = -1
+    if context.padding_row is not None:
+        index[context.padding_row] = -1
+    found = index >= 0
+    count = int(found.sum())
+    if count < 2:
+        raise InvalidArgumentError(
+            f"init {name!r}: {vectors.name!r} has {count} of the {context.num_rows} tokens (first tokens: "
+            f"{tokens[:5]}); are the vectors of this language and kind of token?"
+        )
+    rows = vectors.matrix[index[found]].float()
+    if not bool(torch.isfinite(rows).all()):
+        bad = tokens[int(found.nonzero()[~torch.isfinite(rows).all(1)][0])]
+        raise InvalidArgumentError(f"init {name!r}: the row of token {bad!r} in {vectors.name!r} is not finite")
+    context.report["found"] = found
+    return _Selected(found, rows, rows.double().mean().item(), rows.double().std().item())
+
+
+def _place(context: InitContext, selected: _Selected, rows: Tensor, missing: Tensor) -> Tensor:
+    table = torch.empty(context.shape)
+    table[selected.found] = rows
+    table[~selected.found] = missing
+    return table
+
+
+def _normal(context: InitContext, selected: _Selected) -> Tensor:
+    missing = torch.empty(context.num_rows - len(selected.rows), context.embedding_dim)
+    return missing.normal_(selected.mean, selected.std, generator=context.generator)
+
+
+def _register(source: str, description: str) -> None:
+    defaults = {} if source == "pretrained" else {"vectors": source}
+
+    @register_initializer(
+        source,
+        summary=f"{description}, as they are",
+        source="Kim et al. 2024, sections 3.2 and 3.3",
+        needs=("vectors", "tokens"),
+        defaults=defaults,
+    )
+    def plain(context: InitContext) -> Tensor:
+        """The source's rows unchanged."""
+        selected = _select(context, source)
+        return _place(context, selected, selected.rows, _normal(context, selected))
+
+    @register_initializer(
+        f"{source}_xavier",
+        summary=f"{description}, standardized to Xavier's mean and sd",
+        source="Kim et al. 2024, Eq. 1",
+        needs=("vectors", "tokens"),
+        defaults=defaults,
+    )
+    def to_xavier(context: InitContext, *, per_dimension: bool = False) -> Tensor:
+        """The source's rows with mean 0 and sd sqrt(2 / (N + D)); `per_dimension` standardizes each column alone."""
+        selected = _select(context, f"{source}_xavier")
+        std = xavier_std(context.num_embeddings, context.embedding_dim)
+        rows = standardize(selected.rows, 0.0, std, per_dimension=per_dimension)
+        return _place(context, selected, rows, xavier_rows(context, context.num_rows - len(rows)))
+
+    @register_initializer(
+        f"{source}_shuffled",
+        summary=f"{description}, entries permuted",
+        source="Kim et al. 2024, section 3.4",
+        needs=("vectors", "tokens"),
+        defaults=defaults,
+    )
+    def shuffled(context: InitContext, *, mode: ShuffleMode = "elements") -> Tensor:
+        """The source's values without their meaning; `mode` is `elements`, `rows` or `rows_and_columns`."""
+        selected = _select(context, f"{source}_shuffled")
+        rows = shuffle(selected.rows, mode, generator=context.generator)
+        return _place(context, selected, rows, _normal(context, selected))
+
+    @register_initializer(
+        f"xavier_{source}",
+        summary=f"a Xavier draw moved to the mean and sd of {description}",
+        source="Kim et al. 2024, Eq. 4",
+        needs=("vectors", "tokens"),
+        defaults=defaults,
+    )
+    def from_xavier(context: InitContext) -> Tensor:
+        """Random rows with the source's mean and sample standard deviation, exactly."""
+        selected = _select(context, f"xavier_{source}")
+        return standardize(xavier_rows(context), selected.mean, selected.std)
+
+
+for _source, _description in SOURCES.items():
+    _register(_source, _description)

@@ -1,0 +1,69 @@
+"""The end of every recipe: figures, samples, card, and the record last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from ..manifest import read_manifest
+from ..tables import EmbeddingTables
+from .cards import write_card
+from .figures import plot_embedding_distribution, plot_learning_curve
+from .record import RunRecord, write_record
+
+SAMPLES_NAME = "test_predictions.jsonl"
+
+
+def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
+    """One figure an input table: its values against Xavier's and the position encodings', before and after scaling."""
+    tables = EmbeddingTables(model)
+    for table in tables.input_tables:
+        plot_embedding_distribution(
+            tables.read(table),
+            folder / f"embedding_distribution_{table.side}.png",
+            title=f"{init}: {table.side} embeddings [{table.num_embeddings}, {table.embedding_dim}]",
+        )
+
+
+def test_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What `trainer.predict` measured, without its timings."""
+    timings = ("_runtime", "_per_second", "_preparation_time")
+    return {k: v for k, v in metrics.items() if not k.endswith(timings)}
+
+
+def finish_run(folder: Path, record: RunRecord, samples: Sequence[Mapping[str, Any]]) -> str:
+    """Writes figures, samples, card and record into the run folder; gives the summary to print.
+
+    The record is written last: a folder without `results.json` is an unfinished run.
+    """
+    if record.history:
+        plot_learning_curve(
+            record.history,
+            folder / "figures" / "learning_curve.png",
+            best_epoch=record.best_epoch,
+            title=f"{record.task} on {record.dataset}, init {record.init}, seed {record.seed}",
+        )
+    with open(folder / SAMPLES_NAME, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
+    write_card(folder, record, manifest=read_manifest(folder), samples=samples[:5])
+    path = write_record(folder, record)
+    lines = ["", f"{record.task} on {record.dataset}, init {record.init}, seed {record.seed}"]
+    rows = {**record.metrics, "best_epoch": record.best_epoch, **record.runtime}
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        if value is not None:
+            shown = f"{value:.4g}" if isinstance(value, float) else value
+            signature = f"   {record.signature[name]}" if name in record.signature else ""
+            lines.append(f"  {name:<{width}}  {shown}{signature}")
+    lines += [
+        f"trained model:      {folder}",
+        f"initialised model:  {folder / 'init'}",
+        f"record, card:       {path}, {folder / 'README.md'}",
+        f"figures:            {folder / 'figures'}",
+        f"predictions:        {folder / SAMPLES_NAME}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,77 @@
+"""What every recipe does around `Trainer`: time the epochs, pick the best one, describe the tables."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from torch.utils.data import Dataset, Sampler, SequentialSampler
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ..measures.statistics import embedding_statistics
+from ..tables import EmbeddingTables
+
+
+class SequentialEvaluation:
+    """Mixin for a `Trainer`: evaluation and prediction keep the order of the data set.
+
+    With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and predictions no
+    longer stand beside the texts they belong to. Sort the data set by length instead.
+    """
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler:
+        return SequentialSampler(eval_dataset)  # type: ignore[arg-type]
+
+
+class EpochClock(TrainerCallback):
+    """Writes the training time of each epoch, in seconds without evaluation and saving, into the Trainer's log.
+
+    The log is saved with every checkpoint, so the times of a resumed run cover all of its epochs.
+    """
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Starts the clock."""
+        self._start = time.perf_counter()
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Stops the clock and logs the time."""
+        seconds = time.perf_counter() - self._start
+        state.log_history.append({"epoch": state.epoch, "step": state.global_step, "epoch_train_seconds": seconds})
+
+
+def train_seconds(log_history: list[dict[str, Any]]) -> float:
+    """Seconds of training in a Trainer's log that an `EpochClock` wrote to."""
+    return sum(entry.get("epoch_train_seconds", 0.0) for entry in log_history)
+
+
+def best_row(
+    history: list[dict[str, float]], metric: str, *, greater_is_better: bool
+) -> dict[str, float] | None:
+    """The row of a history with the best `metric`, the earliest of equals; None when it was never measured."""
+    measured = [row for row in history if metric in row]
+    if not measured:
+        return None
+    sign = -1.0 if greater_is_better else 1.0
+    return min(measured, key=lambda row: sign * row[metric])
+
+
+def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
+    """Statistics of every input table, padding row left out, before and after the sqrt(D) scaling of the input."""
+    tables = EmbeddingTables(model)
+    statistics = {}
+    for table in tables.input_tables:
+        rows = [i for i in range(table.num_embeddings) if i != table.padding_index]
+        stats = embedding_statistics(tables.read(table), rows=rows)
+        statistics[table.name] = {
+            "before_scaling": stats.to_dict(),
+            "after_scaling": stats.scaled(math.sqrt(table.embedding_dim)).to_dict(),
+        }
+    return statistics
