@@ -1,0 +1,309 @@
+"""KNN match similarity: how far two embedding spaces agree on each token's nearest neighbors.
+
+Shapes: `V` tokens, `D` columns, `Q` tokens asked about, `k` neighbors. Exact, in blocks, on CPU threads or
+a GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from .statistics import check_table
+
+Metric = Literal["inner_product", "cosine", "euclidean"]
+
+# Rows and columns of a block of scores: large enough for matrix products at full speed, small enough for
+# caches
+_BLOCK = 2048
+_BLOCK_ON_GPU = 8192
+# A row's top k lie in the k groups of largest maximum: a block is read once, and few values are selected from
+_GROUP = 16
+# Scores held when few rows are compared with all: 64 MiB
+_SCORES = 2**24
+
+
+@overload
+def knn_match_similarity(
+    a: Tensor,
+    b: Tensor,
+    k: int = ...,
+    metric: Metric = ...,
+    include_self: bool = ...,
+    weights: Tensor | Sequence[float] | None = ...,
+    tokens: Tensor | Sequence[int] | None = ...,
+    per_token: Literal[False] = ...,
+) -> float: ...
+
+
+@overload
+def knn_match_similarity(
+    a: Tensor,
+    b: Tensor,
+    k: int = ...,
+    metric: Metric = ...,
+    include_self: bool = ...,
+    weights: Tensor | Sequence[float] | None = ...,
+    tokens: Tensor | Sequence[int] | None = ...,
+    *,
+    per_token: Literal[True],
+) -> Tensor: ...
+
+
+@torch.no_grad()
+def knn_match_similarity(
+    a: Tensor,
+    b: Tensor,
+    k: int = 10,
+    metric: Metric = "inner_product",
+    include_self: bool = False,
+    weights: Tensor | Sequence[float] | None = None,
+    tokens: Tensor | Sequence[int] | None = None,
+    per_token: bool = False,
+) -> float | Tensor:
+    """Mean Jaccard index, 0 to 1, of each token's k nearest neighbors in `a` `[V, D1]` and `b` `[V, D2]`.
+
+    The k neighbors of a token are the k other tokens with the largest inner product (or cosine, or the
+    smallest Euclidean distance); of tokens at equal distance, those of lower index. `include_self` lets a
+    token be its own neighbor. `tokens` (ids, or a mask `[V]`) are those averaged over; neighbors are
+    sought among all V. `weights` `[V]`, such as frequencies, make it a weighted mean. `per_token=True`
+    gives the float32 values `[Q]` instead.
+
+    Memory beyond the tables: one block of scores and k + 2 numbers a token. Products are float32 whatever
+    the dtype.
+
+    Raises `InvalidArgumentError` when the tables differ in V, when k is not between 1 and the number of
+    possible neighbors, and for NaN or infinite values, tables of equal rows, or zero rows among `tokens`,
+    which have no nearest neighbors (any zero row for the cosine).
+
+    Source: *The Butterfly Effect: How Random Initialization Shapes WTE Semantic Similarity*, "KNN Match
+    Similarity".
+    """
+    if a.ndim == 2 and b.ndim == 2 and a.shape[0] != b.shape[0]:
+        raise InvalidArgumentError(
+            f"a has {a.shape[0]} rows and b {b.shape[0]}: row i of both must be the same token. "
+            "Select the rows of the shared tokens, in one order, first."
+        )
+    wanted = _ids(tokens, a.shape[0])
+    first = nearest_neighbors(a, k, metric=metric, include_self=include_self, tokens=wanted, name="a")
+    second = nearest_neighbors(b, k, metric=metric, include_self=include_self, tokens=wanted, name="b").to(
+        first.device
+    )
+    values = torch.empty(len(first), dtype=torch.float32, device=first.device)
+    step = max(1, 2**24 // (k * k))
+    for start in range(0, len(first), step):
+        x, y = first[start : start + step], second[start : start + step]
+        shared = (x[:, :, None] == y[:, None, :]).sum((1, 2))
+        values[start : start + step] = shared / (2 * k - shared)
+    if per_token:
+        return values
+    if weights is None:
+        return float(values.mean(dtype=torch.float64))
+    w = torch.as_tensor(weights, dtype=torch.float64).to(values.device)
+    if w.shape != (a.shape[0],):
+        raise InvalidArgumentError(
+            f"weights must have one number a row of a, {a.shape[0]}, got shape {tuple(w.shape)}"
+        )
+    w = w if wanted is None else w[wanted.to(w.device)]
+    if not bool((w >= 0).all()) or not 0 < float(w.sum()) < math.inf:
+        raise InvalidArgumentError("weights must be finite, not negative, and not all zero")
+    return float((w * values).sum() / w.sum())
+
+
+@torch.no_grad()
+def nearest_neighbors(
+    x: Tensor,
+    k: int = 10,
+    *,
+    metric: Metric = "inner_product",
+    include_self: bool = False,
+    tokens: Tensor | Sequence[int] | None = None,
+    name: str = "x",
+) -> Tensor:
+    """Indices `[Q, k]` of the k nearest rows of `x` `[V, D]` to each of `tokens` (or all), nearest first.
+
+    See `knn_match_similarity` for the arguments and for what raises; `name` is what errors call `x`.
+    """
+    if metric not in ("inner_product", "cosine", "euclidean"):
+        raise InvalidArgumentError(f"metric {metric!r} is not one of 'inner_product', 'cosine', 'euclidean'")
+    check_table(x, name)
+    v = x.shape[0]
+    most = v if include_self else v - 1
+    if not 1 <= k <= most:
+        raise InvalidArgumentError(
+            f"k={k}: each of {v} rows has {most} possible neighbors; choose k between 1 and {most}"
+        )
+    if all(bool((b == x[0]).all()) for b in x.split(_BLOCK)):
+        raise InvalidArgumentError(f"all rows of {name} are the same, so no row is nearer than another")
+    wanted = _ids(tokens, v)
+    space = _Space(x.detach(), metric, name, wanted)
+    finder = _Finder(space, min(k + 1, most), include_self)  # one more than k, to see ties at the border
+    if wanted is None or len(wanted) > v / 2:
+        finder.all_pairs()
+        values, indices = finder.values, finder.indices
+        if wanted is not None:
+            values, indices = values[wanted], indices[wanted]
+    else:
+        values, indices = finder.some_rows(wanted)
+    ids = torch.arange(v, device=x.device) if wanted is None else wanted
+    tied = (values[:, k - 1] == values[:, k]).nonzero().flatten() if k < most else ids[:0]
+    best = indices[:, :k].contiguous()
+    for rows in tied.split(max(1, _SCORES // v)):
+        scores = finder.scores(ids[rows])
+        best[rows] = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return best
+
+
+def _ids(tokens: Tensor | Sequence[int] | None, v: int) -> Tensor | None:
+    """`tokens` as a tensor of row indices."""
+    if tokens is None:
+        return None
+    ids = torch.as_tensor(tokens)
+    if ids.dtype == torch.bool:
+        if ids.shape != (v,):
+            raise InvalidArgumentError(
+                f"tokens as a mask must have {v} entries, got shape {tuple(ids.shape)}"
+            )
+        ids = ids.nonzero().flatten()
+    if ids.ndim != 1 or not len(ids) or ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= v:
+        raise InvalidArgumentError(f"tokens must be row indices from 0 to {v - 1}, at least one")
+    return ids.long()
+
+
+class _Space:
+    """Blocks of a table such that `left(rows) @ right(rows).T` are scores: larger is nearer, symmetric."""
+
+    def __init__(self, x: Tensor, metric: Metric, name: str, wanted: Tensor | None):
+        self.x, self.metric = x, metric
+        self.mean: Tensor | None = None
+        if metric == "euclidean":  # distances do not change, and small ones keep their digits
+            self.mean = (
+                torch.stack([b.sum(0, dtype=torch.float64) for b in x.split(_BLOCK)]).sum(0) / len(x)
+            ).float()
+            return
+        zero = torch.cat([(b == 0).all(1) for b in x.split(_BLOCK)])
+        asked = zero if wanted is None or metric == "cosine" else zero[wanted.to(zero.device)]
+        if bool(asked.any()):
+            row = int(zero.nonzero()[0])
+            raise InvalidArgumentError(
+                f"row {row} of {name} is zero, so it has no neighbors by {metric}: leave such rows out "
+                + ("by selecting the others from both tables" if metric == "cosine" else "by tokens=")
+            )
+
+    def _rows(self, rows: slice | Tensor) -> Tensor:
+        x = self.x[rows].float()
+        if self.mean is not None:
+            return x - self.mean
+        return torch.nn.functional.normalize(x, dim=1) if self.metric == "cosine" else x
+
+    def left(self, rows: slice | Tensor) -> Tensor:
+        """`[n, D]`, or `[n, D + 2]` where squared lengths ride along: x.y - |x|^2 / 2 - |y|^2 / 2."""
+        x = self._rows(rows)
+        if self.metric != "euclidean":
+            return x
+        half = x.square().sum(1, keepdim=True) / -2
+        return torch.cat([x, half, torch.ones_like(half)], 1)
+
+    def right(self, rows: slice | Tensor) -> Tensor:
+        """The other factor, of the same shape."""
+        x = self._rows(rows)
+        if self.metric != "euclidean":
+            return x
+        half = x.square().sum(1, keepdim=True) / -2
+        return torch.cat([x, torch.ones_like(half), half], 1)
+
+
+class _Finder:
+    """Keeps the `count` best scores of each row while blocks of scores pass by."""
+
+    def __init__(self, space: _Space, count: int, include_self: bool):
+        self.space, self.count, self.include_self = space, count, include_self
+        self.v, device = len(space.x), space.x.device
+        self.values = torch.full((self.v, count), -math.inf, device=device)
+        self.indices = torch.zeros((self.v, count), dtype=torch.long, device=device)
+
+    def all_pairs(self) -> None:
+        """Every row's best. Scores are symmetric: a block above the diagonal serves its rows and columns."""
+        most = _BLOCK if self.values.device.type == "cpu" else _BLOCK_ON_GPU
+        size = math.ceil(self.v / math.ceil(self.v / most))
+        blocks = [slice(s, min(s + size, self.v)) for s in range(0, self.v, size)]
+        buffer = torch.empty(size * size, device=self.values.device)
+        for i, rows in enumerate(blocks):
+            left = self.space.left(rows)
+            for columns in blocks[i:]:
+                right = self.space.right(columns)
+                scores = buffer[: len(left) * len(right)].view(len(left), len(right))
+                torch.mm(left, right.T, out=scores)
+                if columns is rows:
+                    if not self.include_self:
+                        scores.fill_diagonal_(-math.inf)
+                else:
+                    self._merge(columns, *_candidates_of_columns(scores, self.count), offset=rows.start)
+                self._merge(rows, *_candidates_of_rows(scores, self.count), offset=columns.start)
+
+    def some_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Best scores and their indices `[Q, count]` of the rows `ids`."""
+        parts = []
+        for rows in ids.to(self.indices.device).split(max(1, _SCORES // self.v)):
+            values, indices = _candidates_of_rows(self.scores(rows), self.count)
+            best = values.topk(self.count, dim=1)
+            parts.append((best.values, indices.gather(1, best.indices)))
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+
+    def scores(self, ids: Tensor) -> Tensor:
+        """`[n, V]` scores of the rows `ids`."""
+        left = self.space.left(ids)
+        starts = range(0, self.v, _BLOCK)
+        scores = torch.cat([left @ self.space.right(slice(s, s + _BLOCK)).T for s in starts], 1)
+        if not self.include_self:
+            scores[torch.arange(len(ids), device=ids.device), ids] = -math.inf
+        return scores
+
+    def _merge(self, rows: slice, values: Tensor, indices: Tensor, offset: int) -> None:
+        """Takes candidates `[n, c]`, whose indices count from `offset`, into the best of `rows`."""
+        both = torch.cat([self.values[rows], values], 1)
+        best = both.topk(self.count, dim=1)
+        new = indices.gather(1, (best.indices - self.count).clamp_(min=0)) + offset
+        old = self.indices[rows].gather(1, best.indices.clamp(max=self.count - 1))
+        self.indices[rows] = torch.where(best.indices < self.count, old, new)
+        self.values[rows] = best.values
+
+
+def _candidates_of_rows(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Values of each row of `[r, c]`, its `count` largest among them, and their columns."""
+    r, c = scores.shape
+    m = c // _GROUP
+    if m <= 2 * count:
+        return scores, torch.arange(c, device=scores.device).expand(r, c)
+    # group p of a row holds its columns p, p + m, p + 2m, ...; what is left over is always a candidate
+    maxima = scores[:, : m * _GROUP].unflatten(1, (_GROUP, m)).amax(1)
+    columns = _members(maxima, m, c, count)
+    return scores.gather(1, columns), columns
+
+
+def _candidates_of_columns(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`_candidates_of_rows(scores.T, count)` without transposing the block."""
+    r, c = scores.shape
+    m = r // _GROUP
+    if m <= 2 * count:
+        return scores.T.contiguous(), torch.arange(r, device=scores.device).expand(c, r)
+    maxima = scores[: m * _GROUP].unflatten(0, (_GROUP, m)).amax(0).T.contiguous()
+    rows = _members(maxima, m, r, count)
+    flat = torch.arange(c, device=scores.device)[:, None] + rows * c
+    return scores.view(-1).take(flat), rows
+
+
+def _members(maxima: Tensor, m: int, length: int, count: int) -> Tensor:
+    """Positions `[n, count * _GROUP + rest]` in the groups with the largest of `maxima` `[n, m]`."""
+    groups = maxima.topk(count, dim=1, sorted=False).indices
+    grouped = count * _GROUP
+    members = torch.empty(len(maxima), grouped + length - m * _GROUP, dtype=torch.long, device=maxima.device)
+    steps = m * torch.arange(_GROUP, device=maxima.device)
+    torch.add(groups[:, None, :], steps[:, None], out=members[:, :grouped].unflatten(1, (_GROUP, count)))
+    members[:, grouped:] = torch.arange(m * _GROUP, length, device=maxima.device)
+    return members

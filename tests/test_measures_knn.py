@@ -1,0 +1,181 @@
+"""KNN match similarity against a plain double loop, on ties, and on bad input."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.measures import knn, load_metric
+from hf_embinit.measures.knn import knn_match_similarity, nearest_neighbors
+
+
+def reference_neighbors(x, k, metric, include_self):
+    """One token after the other, in float64, lower index first among equals."""
+    x = x.double()
+    if metric == "cosine":
+        x = x / x.norm(dim=1, keepdim=True)
+    found = []
+    for i in range(len(x)):
+        scored = []
+        for j in range(len(x)):
+            if i != j or include_self:
+                score = -float((x[i] - x[j]).norm()) if metric == "euclidean" else float(x[i] @ x[j])
+                scored.append((-score, j))
+        found.append([j for _, j in sorted(scored)[:k]])
+    return found
+
+
+def reference_similarity(a, b, k, metric="inner_product", include_self=False):
+    first = reference_neighbors(a, k, metric, include_self)
+    second = reference_neighbors(b, k, metric, include_self)
+    return [len(set(x) & set(y)) / len(set(x) | set(y)) for x, y in zip(first, second, strict=True)]
+
+
+def tables(v=90, d1=8, d2=5, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    a = torch.randn(v, d1, generator=g) + 0.3
+    return a, a[:, :d2] + 0.7 * torch.randn(v, d2, generator=g)
+
+
+@pytest.fixture(params=[2048, 40, 33], ids=lambda size: f"block{size}")
+def blocks(request, monkeypatch):
+    """Blocks much smaller than the table take the grouped selection and the ragged last block."""
+    monkeypatch.setattr(knn, "_BLOCK", request.param)
+    monkeypatch.setattr(knn, "_GROUP", 4)
+    monkeypatch.setattr(knn, "_SCORES", 1000)
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "cosine", "euclidean"])
+@pytest.mark.parametrize("include_self", [False, True])
+@pytest.mark.parametrize("k", [1, 3, 89])
+def test_agrees_with_the_double_loop(blocks, metric, include_self, k):
+    a, b = tables()
+    values = knn_match_similarity(a, b, k, metric, include_self, per_token=True)
+    expected = reference_similarity(a, b, k, metric, include_self)
+    assert values.tolist() == pytest.approx(expected)
+    assert knn_match_similarity(a, b, k, metric, include_self) == pytest.approx(sum(expected) / len(expected))
+    assert nearest_neighbors(a, k, metric=metric, include_self=include_self).tolist() == reference_neighbors(
+        a, k, metric, include_self
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_ties_go_to_the_lower_index(data):
+    """Small integers: every score is exact in float32, and many are equal."""
+    v = data.draw(st.integers(5, 30))
+    d = data.draw(st.integers(1, 3))
+    entries = st.lists(st.integers(-2, 2), min_size=v * d, max_size=v * d)
+    a, b = (torch.tensor(data.draw(entries), dtype=torch.float32).reshape(v, d) for _ in range(2))
+    for x in (a, b):
+        x[:, 0] += 3  # no zero rows
+        x[0, 0] = 7  # nor equal rows alone
+    k = data.draw(st.integers(1, v - 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knn, "_BLOCK", data.draw(st.sampled_from([2048, 7, 12])))
+        patch.setattr(knn, "_GROUP", 2)
+        values = knn_match_similarity(a, b, k, per_token=True)
+        assert values.tolist() == pytest.approx(reference_similarity(a, b, k))
+        found = nearest_neighbors(a, k)
+    assert [set(row) for row in found.tolist()] == [
+        set(row) for row in reference_neighbors(a, k, "inner_product", False)
+    ]
+
+
+def test_euclidean_ties():
+    grid = torch.cartesian_prod(torch.arange(-3.0, 4), torch.arange(-3.0, 4))  # mean zero: exact
+    found = nearest_neighbors(grid, 3, metric="euclidean")
+    reference = reference_neighbors(grid, 3, "euclidean", False)
+    assert [set(row) for row in found.tolist()] == [set(row) for row in reference]
+
+
+def test_euclidean_keeps_its_digits_far_from_the_origin():
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    near = nearest_neighbors(x, 5, metric="euclidean")
+    assert torch.equal(nearest_neighbors(x + 1000, 5, metric="euclidean"), near)
+
+
+def test_same_space_and_unrelated_spaces():
+    a, _ = tables(300, 16, 4)
+    assert knn_match_similarity(a, a) == 1.0
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=torch.Generator().manual_seed(1)))[0]
+    assert knn_match_similarity(a, a @ turn) > 0.999  # a rotation changes no inner product
+    other = torch.randn(300, 16, generator=torch.Generator().manual_seed(2))
+    assert knn_match_similarity(a - a.mean(0), other) < 0.06  # chance is about k / (2V) = 0.017
+
+
+def test_tokens_and_weights(blocks):
+    a, b = tables()
+    values = knn_match_similarity(a, b, 5, per_token=True)
+    few, many = [3, 70, 11], list(range(5, 85))
+    for tokens in (few, many, torch.arange(90) % 2 == 1):
+        wanted = values[torch.as_tensor(tokens)]
+        assert knn_match_similarity(a, b, 5, tokens=tokens, per_token=True).tolist() == wanted.tolist()
+        assert knn_match_similarity(a, b, 5, tokens=tokens) == pytest.approx(float(wanted.mean()))
+    frequencies = torch.arange(90.0)
+    weighted = float((values * frequencies).sum() / frequencies.sum())
+    assert knn_match_similarity(a, b, 5, weights=frequencies) == pytest.approx(weighted)
+    assert knn_match_similarity(a, b, 5, weights=[1.0] * 90) == pytest.approx(float(values.mean()))
+    some = (values[few] * frequencies[few]).sum() / frequencies[few].sum()
+    assert knn_match_similarity(a, b, 5, weights=frequencies, tokens=few) == pytest.approx(float(some))
+
+
+def test_half_precision_is_multiplied_in_float32(blocks):
+    a, b = (x.bfloat16() for x in tables())
+    expected = knn_match_similarity(a.float(), b.float(), per_token=True)
+    assert torch.equal(knn_match_similarity(a, b, per_token=True), expected)
+
+
+def test_inputs_are_left_alone():
+    a, b = tables()
+    a.requires_grad_(True)
+    before = a.detach().clone()
+    state = torch.get_rng_state()
+    assert isinstance(knn_match_similarity(a, b), float)
+    assert torch.equal(a.detach(), before) and torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"b": torch.ones(7, 3)}, "row i of both must be the same token"),
+        ({"k": 90}, "k=90: each of 90 rows has 89 possible neighbors"),
+        ({"k": 0}, "choose k between 1 and 89"),
+        ({"metric": "manhattan"}, "'manhattan' is not one of"),
+        ({"a": torch.full((90, 3), float("nan"))}, "a has NaN or infinite values, first in row 0"),
+        ({"a": torch.ones(90)}, "table"),
+        ({"tokens": [90]}, "row indices from 0 to 89"),
+        ({"tokens": []}, "at least one"),
+        ({"tokens": torch.ones(5, dtype=torch.bool)}, "mask must have 90"),
+        ({"weights": [1.0]}, "weights must have one number"),
+        ({"weights": [0.0] * 90}, "not all zero"),
+        ({"weights": [-1.0] * 90}, "not negative"),
+    ],
+)
+def test_bad_input(change, message):
+    a, b = tables()
+    with pytest.raises(InvalidArgumentError, match=message):
+        knn_match_similarity(**{"a": a, "b": b, **change})
+
+
+def test_zero_and_constant_rows():
+    a, b = tables()
+    b[4] = 0
+    with pytest.raises(InvalidArgumentError, match=r"row 4 of b is zero.*tokens="):
+        knn_match_similarity(a, b)
+    tokens = [i for i in range(90) if i != 4]  # a zero padding row may stay as nobody's neighbor
+    assert 0 < knn_match_similarity(a, b, tokens=tokens) < 1
+    assert 0 < knn_match_similarity(a, b, metric="euclidean") < 1
+    with pytest.raises(InvalidArgumentError, match="selecting the others"):
+        knn_match_similarity(a, b, metric="cosine", tokens=tokens)
+    with pytest.raises(InvalidArgumentError, match="all rows of a are the same"):
+        knn_match_similarity(torch.ones(90, 3), b, tokens=tokens)
+
+
+def test_evaluate_module():
+    a, b = tables(30)
+    result = load_metric("knn_match_similarity").compute(predictions=a.tolist(), references=b.tolist(), k=3)
+    assert result == {"knn_match_similarity": pytest.approx(knn_match_similarity(a, b, 3))}
