@@ -124,14 +124,14 @@ def learn_attachment(boundaries: Counter[tuple[str, str, bool]]) -> Attachment:
         for attached, position in ((left, 1), (right, 0)):
             seen: Counter[str] = Counter()
             joined: Counter[str] = Counter()
-            for boundary, n in boundaries.items():
-                word = boundary[position]
-                if _is_punctuation(word) is not punctuation or '"' in boundary:
+            for (first, second, glued), n in boundaries.items():
+                word = (first, second)[position]
+                if _is_punctuation(word) is not punctuation or '"' in (first, second):
                     continue
-                explained = boundary[0] in right or (attached is right and boundary[1] in left)
+                explained = first in right or (attached is right and second in left)
                 if punctuation or not explained:
                     seen[word] += n
-                    joined[word] += n * boundary[2]
+                    joined[word] += n * glued
             attached.update(word for word, n in seen.items() if n >= MIN_ATTACHMENTS and 2 * joined[word] > n)
     return {"left": sorted(left), "right": sorted(right)}
 

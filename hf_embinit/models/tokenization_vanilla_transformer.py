@@ -263,7 +263,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     ) -> str:
         ids = [token_ids] if isinstance(token_ids, int) else token_ids
         tokens = self.convert_ids_to_tokens(ids, skip_special_tokens=skip_special_tokens, side=side)
-        return self.convert_tokens_to_string(tokens, side=side)  # type: ignore[arg-type]
+        return self.convert_tokens_to_string(tokens, side=side)
 
     def convert_tokens_to_string(self, tokens: list[str], side: Side | None = None) -> str:
         """Detokenised text: words (and word pieces) are glued as the training text had them, other sub-words

@@ -1,0 +1,300 @@
+"""Tokens compared across tokenizers: canonical forms, alignment of two vocabularies, coverage.
+
+The same token is spelled `Ġthe` by byte-level BPE, `▁the` by SentencePiece, `the` by WordPiece and by word
+lists; `the` without a mark continues a word in the first two and starts one in the others. A canonical form
+is the token's bytes and whether it starts a word. Bytes, not characters: the pieces of a split UTF-8
+character stay different from each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .errors import InvalidArgumentError
+
+Side = Literal["source", "target"]
+TokenFamily = Literal["words", "wordpiece", "byte_level", "sentencepiece"]
+"""How token strings spell a word start: plain words; BERT's `##` for what continues; GPT-2's `Ġ`;
+SentencePiece's `▁`."""
+
+BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
+"""SentencePiece's byte fallback."""
+
+
+class TokenForm(NamedTuple):
+    """What a token stands for, whatever the spelling."""
+
+    bytes: bytes
+    """UTF-8, without the mark of a word start; a part of a character for byte tokens."""
+    word_start: bool | None
+    """None where the family does not tell: words and word pieces that their tokenizers split from both
+    neighbours (punctuation; for word pieces also CJK characters)."""
+    special: bool = False
+
+
+def token_family(tokenizer: Any) -> TokenFamily:
+    """How a tokenizer spells word starts: from its backend, else from the marks in its vocabulary.
+
+    For a `VanillaTransformerTokenizer` it is the family of the tokenizer inside. Raises
+    `InvalidArgumentError` for spellings that mark the end of words (`</w>`)."""
+    if hasattr(tokenizer, "segmenter"):
+        backend = tokenizer.segmenter
+        if backend is None:
+            return "words"
+    else:
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        model = type(backend.model).__name__
+        if model in ("WordPiece", "WordLevel"):
+            return "wordpiece" if model == "WordPiece" else "words"
+        if suffix := getattr(backend.model, "end_of_word_suffix", None):
+            raise InvalidArgumentError(
+                f"tokenizer={type(tokenizer).__name__} marks the end of words ({suffix!r}), so its tokens "
+                f"cannot be compared; use a WordPiece, byte-level BPE, SentencePiece or word tokenizer"
+            )
+        parts = (backend.decoder, backend.pre_tokenizer, backend.normalizer)
+        steps = json.dumps([_state(part) for part in parts])
+        if '"ByteLevel"' in steps:
+            return "byte_level"
+        if '"Metaspace"' in steps or "\\u2581" in steps:
+            return "sentencepiece"
+    marks: dict[TokenFamily, str] = {"sentencepiece": "▁", "byte_level": "Ġ", "wordpiece": "##"}
+    spelled = list(tokenizer.get_vocab())
+    counts = {family: sum(token.startswith(mark) for token in spelled) for family, mark in marks.items()}
+    best = max(marks, key=lambda family: counts[family])
+    return best if counts[best] else "words"
+
+
+def canonical_form(token: str, family: TokenFamily | str, special: bool = False) -> TokenForm:
+    """The form of a token string. Special tokens keep their spelling and start no word."""
+    if special:
+        return TokenForm(_encode(token), False, True)
+    if family == "byte_level":
+        data = bytes(_BYTE_OF[c] for c in token) if all(c in _BYTE_OF for c in token) else _encode(token)
+        return TokenForm(data[1:], True) if data[:1] == b" " else TokenForm(data, False)
+    if family == "sentencepiece":
+        if match := BYTE_TOKEN.fullmatch(token):
+            return TokenForm(bytes.fromhex(match[1]), False)
+        text = token.removeprefix("▁")
+        return TokenForm(_encode(text.replace("▁", " ")), text != token)
+    if family == "wordpiece" and token.startswith("##") and len(token) > 2:
+        return TokenForm(_encode(token[2:]), False)
+    if family not in ("words", "wordpiece"):
+        raise InvalidArgumentError(
+            f"family={family!r} is no token family: choose words, wordpiece, byte_level or sentencepiece"
+        )
+    alone = _is_punctuation(token) or (family == "wordpiece" and len(token) == 1 and _is_cjk(token))
+    return TokenForm(_encode(token), None if alone else True)
+
+
+def vocabulary(tokenizer: Any, side: Side = "source") -> list[str]:
+    """Token strings in id order, from 0 to the highest id; `""` where no token has the id.
+
+    `side` picks the vocabulary of tokenizers that keep two (`separate_vocabs`); any other has one for both.
+    Where several tokens share an id (a compacted vocabulary), the one that the id decodes to is given."""
+    encoder = _encoder(tokenizer, side)
+    tokens = [""] * (max(encoder.values(), default=-1) + 1)
+    shared = set()
+    for token, index in encoder.items():
+        if tokens[index]:
+            shared.add(index)
+        tokens[index] = token
+    for index in shared:
+        tokens[index] = tokenizer.convert_ids_to_tokens(index)
+    return tokens
+
+
+def special_ids(tokenizer: Any, side: Side = "source") -> list[int]:
+    """Ids of the special tokens in a vocabulary, ascending: the named ones and all added as special."""
+    encoder = _encoder(tokenizer, side)
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    tokens = {*tokenizer.all_special_tokens, *(str(token) for token in added.values() if token.special)}
+    return sorted({encoder[token] for token in tokens if token in encoder})
+
+
+def word_candidates(tokens: Iterable[str], family: TokenFamily | str) -> list[str]:
+    """The words that tokens can match in a list of words, with their lower-case forms: what to ask a vector
+    file for."""
+    words: dict[str, None] = {}
+    for token in tokens:
+        form = canonical_form(token, family) if token else TokenForm(b"", False)
+        text = _decode(form.bytes)
+        if text and (form.word_start is not False or _is_punctuation(text)):
+            words[text] = None
+            words[text.lower()] = None
+    return list(words)
+
+
+def align(
+    target_tokens: Sequence[str],
+    target_family: TokenFamily | str,
+    source_tokens: Sequence[str],
+    source_family: TokenFamily | str,
+    *,
+    special: Collection[int] = (),
+    lowercase_fallback: bool = False,
+    report: dict[str, Any] | None = None,
+) -> Tensor:
+    """For each target token the row of the source token that stands for the same, or -1: int64 `[R]`.
+
+    Within a family equal spellings match first. Otherwise forms match: equal bytes, and both or neither start
+    a word. Punctuation of words and word pieces, which may or may not follow a blank, matches the form
+    without one first (`,` of WordPiece is GPT-2's `,`, else `Ġ,`). Of equal source tokens the first counts,
+    byte tokens last. `""` matches nothing.
+
+    `special` are target rows that get -1. With `lowercase_fallback` a token that the source lacks takes the
+    row of its lower-case form; `report["lowercased"]` then says how many did.
+    """
+    spelled: dict[str, int] = {}
+    forms: dict[tuple[bytes, bool | None], int] = {}
+    byte_rows = []
+    for row, token in enumerate(source_tokens):
+        if not token:
+            continue
+        if target_family == source_family:
+            spelled.setdefault(token, row)
+        if source_family == "sentencepiece" and BYTE_TOKEN.fullmatch(token):
+            byte_rows.append(row)
+            continue
+        forms.setdefault(canonical_form(token, source_family)[:2], row)
+    for row in byte_rows:
+        forms.setdefault(canonical_form(source_tokens[row], source_family)[:2], row)
+
+    def find(data: bytes, word_start: bool | None) -> int:
+        starts = (None, False, True) if word_start is None else (None, word_start)
+        return next((forms[data, start] for start in starts if (data, start) in forms), -1)
+
+    skipped = set(special)
+    rows = torch.full((len(target_tokens),), -1, dtype=torch.int64)
+    lowercased = 0
+    for i, token in enumerate(target_tokens):
+        if not token or i in skipped:
+            continue
+        found = spelled.get(token, -1)
+        if found < 0:
+            form = canonical_form(token, target_family)
+            found = find(form.bytes, form.word_start)
+            if found < 0 and lowercase_fallback and (text := _decode(form.bytes)) and text.lower() != text:
+                found = find(_encode(text.lower()), form.word_start)
+                lowercased += found >= 0
+        rows[i] = found
+    if report is not None and lowercase_fallback:
+        report["lowercased"] = lowercased
+    return rows
+
+
+@dataclass
+class Coverage:
+    """How much of a vocabulary was found in a source; special tokens and ids without a token are left out."""
+
+    types: int
+    types_found: int
+    special: int
+    """Special tokens, in neither count."""
+    without_token: int
+    """Ids that no token has."""
+    tokens: int | None
+    """Occurrences of the types in the text that was counted; None without counts."""
+    tokens_found: int | None
+    most_missed: list[tuple[str, int | None]]
+    """The most frequent tokens that were not found, with their counts; the first ones without counts."""
+
+    @property
+    def by_type(self) -> float:
+        """Share of the types that were found (nan of none)."""
+        return self.types_found / self.types if self.types else float("nan")
+
+    @property
+    def by_token(self) -> float | None:
+        """Share of their occurrences (nan of none); None without counts."""
+        if self.tokens is None or self.tokens_found is None:
+            return None
+        return self.tokens_found / self.tokens if self.tokens else float("nan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields and both shares, as JSON-serialisable values (None where a share is of nothing)."""
+        return asdict(self) | {
+            "by_type": self.by_type if self.types else None,
+            "by_token": self.by_token if self.tokens else None,
+        }
+
+
+def coverage(
+    tokens: Sequence[str],
+    found: Tensor | Sequence[bool],
+    special: Collection[int] = (),
+    counts: Sequence[int] | Tensor | None = None,
+    *,
+    most_missed: int = 20,
+) -> Coverage:
+    """Coverage of a vocabulary given which of its rows were found (`align(...) >= 0`), `[R]`.
+
+    `counts` gives how often each id occurs in a text. Raises `InvalidArgumentError` when lengths differ."""
+    flags = torch.as_tensor(found).tolist()
+    numbers = None if counts is None else torch.as_tensor(counts).tolist()
+    for name, values in (("found", flags), ("counts", numbers)):
+        if values is not None and len(values) != len(tokens):
+            raise InvalidArgumentError(f"{name}= has {len(values)} entries for {len(tokens)} tokens")
+    skipped = set(special)
+    rows = [i for i, token in enumerate(tokens) if token and i not in skipped]
+    missing = [i for i in rows if not flags[i]]
+    if numbers is not None:
+        missing.sort(key=lambda i: -numbers[i])
+    return Coverage(
+        types=len(rows),
+        types_found=len(rows) - len(missing),
+        special=sum(1 for i in skipped if tokens[i]),
+        without_token=sum(1 for token in tokens if not token),
+        tokens=None if numbers is None else sum(numbers[i] for i in rows),
+        tokens_found=None if numbers is None else sum(numbers[i] for i in rows if flags[i]),
+        most_missed=[(tokens[i], None if numbers is None else numbers[i]) for i in missing[:most_missed]],
+    )
+
+
+def _encoder(tokenizer: Any, side: Side) -> dict[str, int]:
+    if side == "target" and getattr(tokenizer, "separate_vocabs", False):
+        return tokenizer.target_encoder
+    return tokenizer.get_vocab()
+
+
+def _state(part: Any) -> Any:
+    return json.loads(part.__getstate__()) if part is not None else None
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", errors="surrogatepass")
+
+
+def _decode(data: bytes) -> str | None:
+    """Text, or None for a part of a character."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_punctuation(text: str) -> bool:
+    return bool(text.strip()) and not any(c.isalnum() for c in text)
+
+
+def _is_cjk(character: str) -> bool:
+    code = ord(character)
+    return 0x3400 <= code <= 0x9FFF or 0xF900 <= code <= 0xFAFF or 0x20000 <= code <= 0x2FA1F
+
+
+def _bytes_of_characters() -> dict[str, int]:
+    """Byte-level BPE's alphabet: printable Latin-1 stands for itself, the other bytes for U+0100 onwards in
+    order."""
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = (byte for byte in range(256) if byte not in printable)
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF = _bytes_of_characters()
