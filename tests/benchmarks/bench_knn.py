@@ -1,0 +1,72 @@
+"""KNN match similarity beside the bare matrix products of its size, in one run.
+
+    python tests/benchmarks/bench_knn.py [--sizes 10000 50257] [--dim 512] [--device cpu]
+
+The bare products are all V x V inner products of both tables, block by block into one buffer. The target is
+1.15 times. Peak memory is the growth of the process over the tables, on Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from hf_embinit.measures.knn import knn_match_similarity
+
+
+def bare_products(*tables: torch.Tensor, block: int = 4096) -> None:
+    for x in tables:
+        out = torch.empty(block, len(x), device=x.device)
+        for rows in x.split(block):
+            torch.mm(rows, x.T, out=out[: len(rows)])
+
+
+def seconds(fn: Callable[..., object], *tables: torch.Tensor) -> float:
+    start = time.perf_counter()
+    fn(*tables)
+    if tables[0].is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def resident_mib(field: str) -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 50_257], help="tokens V")
+    parser.add_argument("--dim", type=int, default=512, help="columns D")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    print(f"torch {torch.__version__}, {device}, {torch.get_num_threads()} threads, D={args.dim}")
+    for v in args.sizes:
+        generator = torch.Generator().manual_seed(0)
+        tables = [torch.randn(v, args.dim, generator=generator).to(device) for _ in range(2)]
+        before = resident_mib("VmRSS")
+        ratios = []
+        for _ in range(args.repeats):
+            ours = seconds(knn_match_similarity, *tables)
+            growth = resident_mib("VmHWM") - before
+            bare = seconds(bare_products, *tables)
+            ratios.append(ours / bare)
+            times = f"bare products {bare:8.3f} s  similarity {ours:8.3f} s"
+            print(f"  V={v:>7,}  {times}  ratio {ours / bare:.2f}", flush=True)
+        memory = f", peak memory at most {growth:,.0f} MiB over the tables" if device.type == "cpu" else ""
+        print(f"V={v:,}: median ratio {statistics.median(ratios):.2f}{memory}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
