@@ -26,7 +26,7 @@ FLOORS = {
     "new_rows": 4,
     "patching": 4.5,
     "vocabulary": 4.5,
-    "training_new_rows": 4.5,
+    "new_row_training": 4.2,
     "surgery": 4,
     "models": 4,
     "tasks": 5,

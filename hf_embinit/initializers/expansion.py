@@ -99,7 +99,7 @@ def subword_mean(
     needs=("existing", "tokens", "tokenizer"),
 )
 def copy(context: InitContext, *, of: Names | Mapping[str, Names] | None = None) -> Tensor:
-    """Rows copied from old tokens: `of="king"`, `of=["king", "man"]` (their mean) or `{new token: either}`."""
+    """Rows copied from old tokens: `of="king"`, `of=["king", "man"]` (the mean) or `{new: either}`."""
     return _means_of(context, source_ids("copy", context, of=of))
 
 

@@ -16,13 +16,15 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     """KL(p || p') in nats, `[...]` float64, from logits `before` `[..., n]` and `after` `[..., n + m]`.
 
     The first n columns of both are the same tokens; p' puts some of its probability on the m others, so the
-    divergence is 0 at the least and log(1 + sum_j exp(z_j) / Z) when the first n logits did not change (Hewitt
-    2021). Raises `InvalidArgumentError` when `after` has fewer columns or another number of prefixes.
+    divergence is 0 at the least and log(1 + sum_j exp(z_j) / Z) when the first n logits did not change
+    (Hewitt 2021). Raises `InvalidArgumentError` when `after` has fewer columns or another number of
+    prefixes.
     """
     n = before.shape[-1]
     if before.shape[:-1] != after.shape[:-1] or after.shape[-1] < n or n == 0:
         raise InvalidArgumentError(
-            f"logits before {tuple(before.shape)} and after {tuple(after.shape)}: expected [..., n] and [..., n + m]"
+            f"logits before {tuple(before.shape)} and after {tuple(after.shape)}: expected [..., n] "
+            "and [..., n + m]"
         )
     parts = []
     size = max(1, _BLOCK_ELEMENTS // after.shape[-1])
@@ -32,14 +34,19 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
         log_q = new.double().log_softmax(-1)[:, :n]
         terms = torch.where(log_p == -torch.inf, 0.0, log_p.exp() * (log_p - log_q))
         parts.append(terms.sum(-1).clamp_min(0.0))
-    return torch.cat(parts).reshape(before.shape[:-1]) if parts else before.new_zeros(before.shape[:-1]).double()
+    return (
+        torch.cat(parts).reshape(before.shape[:-1]) if parts else before.new_zeros(before.shape[:-1]).double()
+    )
 
 
 def expansion_bound(new: int, old: int) -> float:
     """log(1 + m / n): what KL(p || p') cannot exceed when m new rows (and biases) are the mean of n old ones.
 
-    By Jensen's inequality (Hewitt 2021, for m = 1), for any prefix and any model without soft-capping of logits.
+    By Jensen's inequality (Hewitt 2021, for m = 1), for any prefix and any model without soft-capping of
+    logits.
     """
     if new < 0 or old < 1:
-        raise InvalidArgumentError(f"expansion_bound of {new} new and {old} old tokens: expected m >= 0 and n >= 1")
+        raise InvalidArgumentError(
+            f"expansion_bound of {new} new and {old} old tokens: expected m >= 0 and n >= 1"
+        )
     return math.log1p(new / old)

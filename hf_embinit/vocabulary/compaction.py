@@ -1,0 +1,131 @@
+"""A `tokenizer.json` with fewer tokens and consecutive ids, that splits texts of kept tokens as before."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from typing import Any
+
+from tokenizers import Tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
+
+from ..errors import InvalidArgumentError
+
+
+def required_ids(tokenizer: Any, keep: set[int], special: set[int]) -> dict[str, set[int]]:
+    """Ids that must stay with `keep`, by reason. `special` are those that the model's configuration names.
+
+    BPE reaches a token through merges, so all tokens that any merge builds a kept token from stay: then every
+    merge of a text whose tokens are kept is still there, in the same order. Greedy longest match
+    (WordPiece) and the best path (Unigram) need nothing more, since dropping other pieces cannot beat the
+    choice that was made.
+    """
+    spec = _spec(tokenizer)
+    model = spec["model"]
+    vocabulary = _vocabulary(model)
+    everything = set(tokenizer.get_vocab().values())
+    added = {t["id"] for t in spec["added_tokens"] if t["special"]}
+    found = {"special": (added | set(tokenizer.all_special_ids) | special) & everything}
+    unknown = model.get("unk_token")
+    if model["type"] == "Unigram":
+        scores = [score for _, score in model["vocab"]]
+        found["unknown"] = {
+            scores.index(min(scores))
+        }  # the unknown token's score follows from the lowest one
+        if model["unk_id"] is not None:
+            found["unknown"].add(model["unk_id"])
+    elif unknown in vocabulary:
+        found["unknown"] = {vocabulary[unknown]}
+    letters = ByteLevel.alphabet() if "ByteLevel" in json.dumps(spec["pre_tokenizer"]) else []
+    hexes = [f"<0x{b:02X}>" for b in range(256)] if model.get("byte_fallback") else []
+    found["alphabet"] = {vocabulary[a] for a in [*letters, *hexes] if a in vocabulary}
+    if model["type"] == "BPE":
+        found["merges"] = _merged_from(model, vocabulary, keep.union(*found.values()))
+    return found
+
+
+def compact_tokenizer(tokenizer: Any, new_id: dict[int, int]) -> Tokenizer:
+    """The backend of a tokenizer with the ids that `new_id` maps, under their new ids.
+
+    Raises `InvalidArgumentError` for tokenizers that keep no `tokenizer.json`, and where the new ids
+    cannot be had because added tokens lie between those of the vocabulary.
+    """
+    spec = _spec(tokenizer)
+    model = spec["model"]
+    old = _vocabulary(model)
+    if model["type"] == "Unigram":
+        model["vocab"] = [entry for i, entry in enumerate(model["vocab"]) if i in new_id]
+        if model["unk_id"] is not None:
+            model["unk_id"] = new_id[model["unk_id"]]
+    else:
+        model["vocab"] = {token: new_id[i] for token, i in old.items() if i in new_id}
+    if model["type"] == "BPE":
+        prefix = model.get("continuing_subword_prefix") or ""
+        kept = model["vocab"]
+        model["merges"] = [
+            [a, b]
+            for a, b in map(_pair, model["merges"])
+            if {a, b, a + b.removeprefix(prefix)} <= kept.keys()
+        ]
+    spec["added_tokens"] = [{**t, "id": new_id[t["id"]]} for t in spec["added_tokens"] if t["id"] in new_id]
+    if spec.get("padding"):
+        spec["padding"]["pad_id"] = new_id[spec["padding"]["pad_id"]]
+    _renumber_post_processor(spec.get("post_processor"), new_id)
+    compacted = Tokenizer.from_str(json.dumps(spec))
+    expected = {token: new_id[i] for token, i in tokenizer.get_vocab().items() if i in new_id}
+    if compacted.get_vocab(with_added_tokens=True) != expected:
+        raise InvalidArgumentError(
+            f"the ids of this {type(tokenizer).__name__} cannot be made consecutive: added tokens lie "
+            "between those of "
+            f"its vocabulary"
+        )
+    return compacted
+
+
+def _spec(tokenizer: Any) -> dict[str, Any]:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        raise InvalidArgumentError(
+            f"a {type(tokenizer).__name__} keeps its vocabulary in no tokenizer.json: only those can "
+            "be pruned"
+        )
+    return json.loads(backend.to_str())
+
+
+def _vocabulary(model: dict[str, Any]) -> dict[str, int]:
+    if model["type"] == "Unigram":
+        return {piece: i for i, (piece, _) in enumerate(model["vocab"])}
+    return model["vocab"]
+
+
+def _pair(merge: str | list[str]) -> tuple[str, str]:
+    a, b = merge.split(" ") if isinstance(merge, str) else merge
+    return a, b
+
+
+def _merged_from(model: dict[str, Any], vocabulary: dict[str, int], keep: set[int]) -> set[int]:
+    """The ids that merges build `keep` from, directly or not."""
+    prefix = model.get("continuing_subword_prefix") or ""
+    parts: dict[int, set[int]] = defaultdict(set)
+    for a, b in map(_pair, model["merges"]):
+        parts[vocabulary[a + b.removeprefix(prefix)]] |= {vocabulary[a], vocabulary[b]}
+    found: set[int] = set()
+    todo = set(keep)
+    while todo:
+        new = parts[todo.pop()] - found
+        found |= new
+        todo |= new
+    return found
+
+
+def _renumber_post_processor(processor: dict[str, Any] | None, new_id: dict[int, int]) -> None:
+    if processor is None:
+        return
+    for inner in processor.get("processors", []):
+        _renumber_post_processor(inner, new_id)
+    for special in (processor.get("special_tokens") or {}).values():
+        special["ids"] = [new_id[i] for i in special["ids"]]
+    for role in ("sep", "cls"):
+        if role in processor:
+            token, i = processor[role]
+            processor[role] = [token, new_id[i]]

@@ -1,0 +1,113 @@
+"""What `expand_vocabulary` planned and did."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+_SHOWN = 10
+"""Tokens that `str(report)` lists."""
+
+
+@dataclass
+class TokenPlan:
+    """One new token."""
+
+    token: str
+    id: int
+    reused: bool
+    """Whether its row existed already (padding of the matrix) and was overwritten."""
+    init: str
+    source: list[str] | None
+    """Old tokens whose rows it is made of; None for initialisers that use the whole table or none of it."""
+
+    def __str__(self) -> str:
+        of = f" of {' + '.join(self.source)}" if self.source else ""
+        none = " without a source: the mean of the old rows" if self.source == [] else ""
+        return f"{self.id:>7} {self.token!r}: {self.init}{of}{none}{' (padding row)' if self.reused else ''}"
+
+
+@dataclass
+class DistributionShift:
+    """What new rows do to next-token distributions, p before and p' after, over prefixes of old tokens."""
+
+    prefixes: int
+    """Distributions compared."""
+    kl_mean: float
+    """KL(p || p') in nats."""
+    kl_max: float
+    mass_mean: float
+    """Probability of all new rows together under p'."""
+    mass_max: float
+    top1_agreement: float
+    """Share of prefixes whose most probable token stayed, 0..1."""
+
+
+@dataclass
+class ExpansionReport:
+    """What `expand_vocabulary` planned or did; `str(report)` is for reading, `to_dict()` for JSON."""
+
+    init: str
+    seed: int
+    options: dict[str, Any]
+    tokens: list[TokenPlan]
+    old_num_embeddings: int
+    new_num_embeddings: int
+    """Rows of the matrix; more than the tokenizer's when it is padded."""
+    bound: float | None
+    """log(1 + m / n): what KL(p || p') cannot exceed when all m new rows are the mean of n old ones."""
+    coverage: dict[str, Any] | None
+    """Tokens, how many have a source of their own, and those that have none (they get the mean)."""
+    shift: DistributionShift | None = None
+    """None for a dry run, for `prefixes=()` and for models without an output table."""
+    min_distance: dict[str, float] = field(default_factory=dict)
+    """Table -> smallest Euclidean distance between two new tokens' rows."""
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    """Per table: rows filled, old rows used and left out of the statistics, source of vectors."""
+    trainable_token_indices: dict[str, list[int]] = field(default_factory=dict)
+    """Module -> ids, as `peft.LoraConfig(trainable_token_indices=...)` takes them."""
+    dry_run: bool = False
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Ids of the new tokens."""
+        return [plan.id for plan in self.tokens]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as JSON-serialisable values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        did = "would add" if self.dry_run else "added"
+        lines = [
+            f"{did} {len(self.tokens)} tokens by {self.init} (seed {self.seed}), "
+            f"rows {self.old_num_embeddings} -> {self.new_num_embeddings}"
+        ]
+        lines += [f"  {plan}" for plan in self.tokens[:_SHOWN]]
+        if len(self.tokens) > _SHOWN:
+            lines.append(f"  ... and {len(self.tokens) - _SHOWN} more")
+        if self.coverage is not None and self.coverage["without_source"]:
+            names = ", ".join(repr(t) for t in self.coverage["without_source"][:_SHOWN])
+            lines.append(
+                f"  {self.coverage['with_source']} of {self.coverage['tokens']} tokens have a source "
+                "of their own; "
+                f"these have none and get the mean: {names}"
+            )
+        for table in self.tables:
+            left_out = ", ".join(f"{len(rows)} {reason}" for reason, rows in table["left_out"].items())
+            if left_out:
+                lines.append(f"  {table['name']}: statistics over {table['usable']} rows, without {left_out}")
+        if self.shift is not None:
+            s = self.shift
+            lines.append(
+                f"  KL(p || p') over {s.prefixes} prefixes: mean {s.kl_mean:.3g}, largest {s.kl_max:.3g} nats"
+                + (f" (the mean row's bound: {self.bound:.3g})" if self.bound is not None else "")
+            )
+            lines.append(
+                f"  probability of the new rows: mean {s.mass_mean:.3g}, largest {s.mass_max:.3g}; "
+                f"same most probable token: {s.top1_agreement:.1%}"
+            )
+        if self.min_distance and len(self.tokens) > 1:
+            distances = ", ".join(f"{name} {d:.3g}" for name, d in self.min_distance.items())
+            lines.append(f"  smallest distance between new rows: {distances}")
+        return "\n".join(lines)

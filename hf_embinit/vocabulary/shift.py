@@ -1,0 +1,143 @@
+"""Next-token distributions before and after new rows, over prefixes of old tokens."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..errors import UnsupportedModelError
+from ..measures.divergence import kl_divergence
+from .report import DistributionShift
+
+logger = logging.getLogger(__name__)
+
+GENERATED_TEXTS, GENERATED_LENGTH = 8, 16
+"""Texts and tokens in each when no prefixes are given."""
+
+_MAX_LOGITS = 2**24
+"""Logits kept from before the change (64 MiB in float32): longer lists of prefixes are cut."""
+
+
+class ShiftMeter:
+    """Reads the distributions of a model before its vocabulary grows, and compares them afterwards.
+
+    Every position of every prefix gives one distribution. Without prefixes it takes texts that the model
+    itself writes (ids drawn at random for models that do not generate from a prefix alone).
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Any, prefixes: Sequence[str] | None, num_rows: int, seed: int
+    ):
+        self.model = model
+        generator = torch.Generator().manual_seed(seed)
+        limit = max(16, _MAX_LOGITS // num_rows)
+        if prefixes is None:
+            self.ids = [_generated(model, tokenizer, num_rows, generator)]
+        else:
+            self.ids = [torch.tensor([i]) for i in tokenizer(list(prefixes))["input_ids"] if i]
+        total = sum(i.numel() for i in self.ids)
+        if total > limit:
+            logger.info("comparing distributions at the first %d of %d positions", limit, total)
+        self.before: list[Tensor] = []
+        for ids in self.ids:
+            logits = next_token_logits(model, ids)
+            left = limit - sum(len(b) for b in self.before)
+            if logits is None or left <= 0:
+                break
+            self.before.append(logits[:left])
+
+    def compare(self, filled: Sequence[int]) -> DistributionShift | None:
+        """The shift once the rows `filled` are in; None when the model gives no logits over its vocabulary.
+
+        p is over the old rows that were not overwritten, p' over those and the new ones.
+        """
+        kl, mass, same = [], [], []
+        for ids, before in zip(self.ids, self.before, strict=False):
+            logits = next_token_logits(self.model, ids)
+            assert logits is not None
+            new = torch.zeros(logits.shape[-1], dtype=torch.bool)
+            new[list(filled)] = True
+            kept = (~new).nonzero().flatten()
+            kept = kept[kept < before.shape[-1]]
+            new_ids = new.nonzero().flatten()
+            after = logits[: len(before)].double()
+            old = before[:, kept].double()
+            kl.append(kl_divergence(old, torch.cat([after[:, kept], after[:, new_ids]], dim=-1)))
+            log_z = after.logsumexp(-1)
+            mass.append((after[:, new_ids].logsumexp(-1) - log_z).exp())
+            same.append(kept[old.argmax(-1)] == after.argmax(-1))
+        if not kl:
+            return None
+        kls, masses = torch.cat(kl), torch.cat(mass)
+        return DistributionShift(
+            prefixes=len(kls),
+            kl_mean=float(kls.mean()),
+            kl_max=float(kls.max()),
+            mass_mean=float(masses.mean()),
+            mass_max=float(masses.max()),
+            top1_agreement=float(torch.cat(same).double().mean()),
+        )
+
+
+def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
+    """`[B * T, V]` logits on the CPU for ids `[B, T]`, without dropout; encoder-decoders read them twice.
+
+    None for a model that gives no logits over its vocabulary.
+    """
+    inputs = {"input_ids": ids.to(model.device)}
+    if model.config.is_encoder_decoder:
+        inputs["decoder_input_ids"] = inputs["input_ids"]
+    training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            logits = getattr(model(**inputs), "logits", None)
+    except Exception as error:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} cannot be run on token ids alone ({error}); prefixes=() leaves "
+            "the comparison "
+            f"out"
+        ) from error
+    finally:
+        model.train(training)
+    if not isinstance(logits, Tensor) or logits.dim() != 3 or model.get_output_embeddings() is None:
+        return None
+    return logits.flatten(0, 1).float().cpu()
+
+
+def _generated(model: PreTrainedModel, tokenizer: Any, num_rows: int, generator: torch.Generator) -> Tensor:
+    """Ids `[B, T]` of texts to compare on."""
+    vocabulary = min(len(tokenizer), num_rows)
+    ids = torch.randint(vocabulary, (GENERATED_TEXTS, GENERATED_LENGTH), generator=generator)
+    if not model.can_generate() or model.config.is_encoder_decoder:
+        return ids
+    if tokenizer.bos_token_id is not None:
+        ids[:, 0] = tokenizer.bos_token_id
+    for length in range(1, GENERATED_LENGTH):
+        logits = next_token_logits(model, ids[:, :length])
+        if logits is None:
+            break
+        last = logits.view(GENERATED_TEXTS, length, -1)[:, -1, :vocabulary]
+        ids[:, length] = torch.multinomial(last.softmax(-1), 1, generator=generator).flatten()
+    return ids
+
+
+def smallest_distance(rows: Tensor) -> float:
+    """The smallest Euclidean distance between two of at least two rows `[R, D]`."""
+    rows = rows.float()
+    centered = rows - rows.mean(0)
+    squares = centered.square().sum(1)
+    smallest = math.inf
+    for start in range(0, len(rows), 1024):
+        block = centered[start : start + 1024]
+        scores = squares - 2 * block @ centered.T  # squared distances up to a constant of the row
+        scores[range(len(block)), range(start, start + len(block))] = math.inf
+        nearest = rows[scores.argmin(1)]
+        smallest = min(smallest, float((rows[start : start + 1024] - nearest).norm(dim=1).min()))
+    return smallest

@@ -1,0 +1,80 @@
+"""`propose_tokens`: the words that are frequent in a corpus and split by a tokenizer."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from tokenizers import AddedToken
+
+from ..errors import InvalidArgumentError
+
+_PROBE = "qzxjkv"
+"""A word that no vocabulary has, to see how a tokenizer treats one that is added."""
+
+
+def propose_tokens(
+    tokenizer: Any,
+    corpus: Iterable[str],
+    n: int,
+    *,
+    min_count: int = 2,
+    word: str = r"[^\W\d_]+(?:['’-][^\W\d_]+)*",
+) -> list[AddedToken]:
+    """The `n` most frequent words that the tokenizer splits, ready for `expand_vocabulary` (Hewitt 2021).
+
+    A word is what the regular expression `word` matches between spaces. Fewer come back when fewer are seen
+    `min_count` times. Their spelling is what suits the tokenizer: with the space in front where that
+    belongs to the token (byte-level BPE), whole words only where a piece within a word has another
+    spelling (WordPiece). Raises `InvalidArgumentError` when the corpus has no such word.
+    """
+    if isinstance(corpus, str):
+        raise InvalidArgumentError("corpus is one string: expected an iterable of texts")
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise InvalidArgumentError(f"n={n!r}: expected a positive integer")
+    pattern = re.compile(word)
+    counts = Counter(w for text in corpus for w in text.split() if pattern.fullmatch(w))
+    ranked = [
+        w for w, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count >= min_count
+    ]
+    spelling = _spelling(tokenizer)
+    found: dict[str, AddedToken] = {}
+    normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
+    for start in range(0, len(ranked), 1000):
+        batch = ranked[start : start + 1000]
+        encoded = tokenizer([str(spelling(w)) for w in batch], add_special_tokens=False)["input_ids"]
+        for one, ids in zip(batch, encoded, strict=True):
+            key = normalizer.normalize_str(one) if normalizer is not None else one
+            if len(ids) > 1 and key not in found:  # "Frodo" and "frodo" may be one word to the tokenizer
+                found[key] = spelling(one)
+                if len(found) == n:
+                    return list(found.values())
+    if not found:
+        raise InvalidArgumentError(
+            f"corpus has no word that is seen {min_count} times and split: {len(counts)} words were read"
+        )
+    return list(found.values())
+
+
+def _spelling(tokenizer: Any) -> Any:
+    """Word -> `AddedToken` as suits this tokenizer: text comes back as before, in the fewest tokens."""
+    forms = [
+        lambda w: AddedToken(w, single_word=True),
+        lambda w: AddedToken(w),
+        lambda w: AddedToken(f" {w}", normalized=False),
+    ]
+    text = f"the {_PROBE} and {_PROBE} end"
+
+    def rank(form: Any) -> tuple[bool, int]:
+        tried = copy.deepcopy(tokenizer)
+        tried.add_tokens([form(_PROBE)])
+        ids = tried(text, add_special_tokens=False)["input_ids"]
+        as_before = tried.decode(ids) == tokenizer.decode(
+            tokenizer(text, add_special_tokens=False)["input_ids"]
+        )
+        return not as_before, len(ids)
+
+    return min(forms, key=rank)
