@@ -50,8 +50,8 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     `tok(text)` gives `tokens </s>`; `tok(text, text_pair)` gives `tokens </s> tokens </s>` (no
     `token_type_ids`); `tok(text, text_target=...)` adds `labels`, `tokens </s>` in the target vocabulary. The
     decoder starts with `<s>` (`bos_token_id`, the model's `decoder_start_token_id`). `decode` reads target
-    ids where there is a target vocabulary; `decode(ids, side="source")` reads source ids. Its text is
-    detokenised; case is not restored (see `lowercases`).
+    ids where there is a target side; `decode(ids, side="source")` reads source ids. Its text is detokenised;
+    case is not restored (see `lowercases`). `<pad>`, `<unk>`, `<s>`, `</s>` are ids 0 to 3 on both sides.
     """
 
     vocab_files_names = VOCAB_FILES_NAMES
@@ -190,7 +190,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         """The tokens of ids joined by blanks, as hypotheses for token-level BLEU: without padding, `<s>` and
         all from the first `</s>` on; `<unk>` stays."""
         tokens = []
-        for token in self.convert_ids_to_tokens([int(i) for i in ids], side=side):
+        for token in self.convert_ids_to_tokens(ids, side=side or self._decoded_side):
             if token == self.eos_token:
                 break
             if token not in (self.pad_token, self.bos_token):
@@ -242,18 +242,18 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
 
     # ------------------------------------------------------------------------------------ ids to text
 
-    def convert_ids_to_tokens(  # type: ignore[override]
+    def convert_ids_to_tokens(
         self, ids: int | Iterable[int], skip_special_tokens: bool = False, side: Side | None = None
-    ) -> str | list[str]:
-        """The token of an id or of each id, by default in the target vocabulary where there is one. Negative
-        ids (-100, the label that the loss ignores) read as padding, ids beyond the vocabulary as unknown."""
-        tokens = self._tokens(side or self._decoded_side)
+    ) -> Any:
+        """The token of an id, or a list for several: source ids unless `side="target"`. Negative ids (-100,
+        the label that the loss ignores) read as padding, ids beyond the vocabulary as unknown."""
+        tokens = self._tokens(side or self._side)
         if isinstance(ids, int):
             return self._token(tokens, ids)
         skipped = set(self.all_special_tokens) if skip_special_tokens else set()
         return [token for i in ids if (token := self._token(tokens, int(i))) not in skipped]
 
-    def _decode(  # type: ignore[override]
+    def _decode(
         self,
         token_ids: int | list[int],
         skip_special_tokens: bool = False,
@@ -261,6 +261,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         side: Side | None = None,
         **kwargs: Any,
     ) -> str:
+        side = side or self._decoded_side
         ids = [token_ids] if isinstance(token_ids, int) else token_ids
         tokens = self.convert_ids_to_tokens(ids, skip_special_tokens=skip_special_tokens, side=side)
         return self.convert_tokens_to_string(tokens, side=side)
@@ -307,7 +308,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
 
     def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
         """Adds tokens at the end of the source vocabulary and of the target vocabulary, where their ids may
-        differ."""
+        differ; gives the number that the source vocabulary grew by."""
         added = super()._add_tokens(new_tokens, special_tokens=special_tokens)
         for token, index in self._added_tokens_encoder.items():
             self.encoder.setdefault(token, index)
@@ -332,7 +333,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
 
     @property
     def _decoded_side(self) -> Side:
-        return "target" if self.separate_vocabs else "source"
+        return "target" if self.separate_vocabs or "target" in self.attached else "source"
 
     def _language(self, side: Side) -> str | None:
         return self.target_lang if side == "target" and self.target_lang else self.source_lang
@@ -381,6 +382,8 @@ def _load_segmenter(tokenizer: str | os.PathLike | PreTrainedTokenizerBase) -> t
         raise ValueError(
             f"tokenizer={name!r} has no fast backend (tokenizer.json); choose a fast tokenizer or 'words'"
         )
+    if backend.get_vocab_size() <= 1:  # what transformers makes of a folder without tokenizer files
+        raise ValueError(f"tokenizer={name!r} has no vocabulary; give the folder or Hub id of a tokenizer")
     segmenter = Tokenizer.from_str(backend.to_str())
     segmenter.no_truncation()
     segmenter.no_padding()
