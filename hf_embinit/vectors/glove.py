@@ -4,9 +4,9 @@ The loss is a weighted least squares over the non-zero co-occurrences X of word 
 
     J = sum_ij f(X_ij) (w_i . c_j + b_i + d_j - log X_ij)^2,    f(x) = min((x / x_max) ** alpha, 1)
 
-Shapes: T tokens of the corpus, V words, P non-zero pairs, D width, B pairs a batch. A batch is a sparse V x V matrix
-with B entries, so that its predictions are a sampled matrix product and its two gradients are two sparse-dense ones.
-The biases ride along as two more columns, `[w, b, 1]` and `[c, 1, d]`.
+Shapes: V words, P non-zero pairs, D width, B pairs a batch. A batch is a sparse V x V
+matrix with B entries, so that its predictions are a sampled matrix product and its two gradients are two
+sparse-dense ones. The biases ride along as two more columns, `[w, b, 1]` and `[c, 1, d]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from ..errors import InvalidArgumentError
-from .pretrained_vectors import PretrainedVectors
+from .pretrained_vectors import PretrainedVectors, rows_digest
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ CHUNK_PAIRS = 20_000_000
 """Windowed pairs that are counted at once: 160 MB of keys, twice that while they are sorted."""
 
 MIN_BATCHES = 16
-"""Batches an epoch at the least: with 2 or 3 the sum of gradients over a small corpus overshoots, and the loss after 6
-epochs is a fifth above that of the authors' pair-by-pair descent; with 9 it is within 2%."""
+"""Batches an epoch at the least: with 2 or 3 the sum of gradients over a small corpus overshoots, and the
+loss after 6 epochs is a fifth above that of the authors' pair-by-pair descent; with 9 it is within 2%."""
 
 
 @dataclass
@@ -68,9 +68,10 @@ def count_cooccurrences(
 ) -> Cooccurrences:
     """The co-occurrence counts of the words seen at least `min_count` times, within sentences.
 
-    Rarer words are taken out before windows are laid, as the authors' program does. A pair `d` words apart counts
-    1/d, or 1 without `distance_weighting`. A word's contexts are the `window` words to either side of it, or only
-    those to its left when not `symmetric`. Raises `InvalidArgumentError` when no word or no pair is left.
+    Rarer words are taken out before windows are laid, as the authors' program does. A pair `d` words apart
+    counts 1/d, or 1 without `distance_weighting`. A word's contexts are the `window` words to either side of
+    it, or only those to its left when not `symmetric`. Raises `InvalidArgumentError` when no word or no pair
+    is left.
     """
     for name, value in (("window", window), ("min_count", min_count)):
         if value < 1:
@@ -96,7 +97,8 @@ def count_cooccurrences(
     )
     if not kept:
         raise InvalidArgumentError(
-            f"no word of the corpus ({len(stream)} tokens) is seen min_count={min_count} times; lower min_count"
+            f"no word of the corpus ({len(tokens)} tokens) is seen min_count={min_count} times; "
+            "lower min_count"
         )
     new_id = np.full(len(spelled), -1, dtype=np.int64)
     new_id[kept] = np.arange(len(kept))
@@ -113,7 +115,7 @@ def count_cooccurrences(
             right = slice(max(start, d), min(start + step, len(stream)))
             left = slice(right.start - d, max(right.stop - d, right.start - d))
             same = sentence_of[left] == sentence_of[right]
-            # The distance rides in the key's last digit: sorting plain integers is several times faster than argsort.
+            # the distance rides in the key's last digit: sorting integers is faster than argsort
             part.append(((stream[right] * v + stream[left]) * (window + 1) + d)[same])
         coded = np.concatenate(part)
         coded.sort()
@@ -164,11 +166,13 @@ def train_glove(
     progress: bool = True,
     name: str = "glove",
 ) -> PretrainedVectors:
-    """GloVe vectors of the words in `sentences` (lists of words): word plus context vectors, the most frequent first.
+    """GloVe vectors of the words in `sentences` (lists of words): word plus context vectors, the most
+    frequent first.
 
-    Defaults are those of Pennington et al. 2014, but for a small corpus's `min_count`. `window` is in words, `x_max`
-    in co-occurrences, `batch_size` in pairs. The same seed gives the same vectors on one machine; on another device
-    they differ by rounding. Raises `InvalidArgumentError` for a setting that cannot work and when the loss diverges.
+    Defaults are those of Pennington et al. 2014, but for a small corpus's `min_count`. `window` is in words,
+    `x_max` in co-occurrences, `batch_size` in pairs. The same seed gives the same vectors on one machine; on
+    another device they differ by rounding. Raises `InvalidArgumentError` for a setting that cannot work and
+    when the loss diverges.
     """
     cooccurrences = count_cooccurrences(
         sentences,
@@ -215,9 +219,9 @@ def fit_glove(
 ) -> PretrainedVectors:
     """GloVe vectors from counts: the second half of `train_glove`, with the same settings.
 
-    Mini-batch AdaGrad: pairs are dealt at random into batches of at most `batch_size`, and at least `MIN_BATCHES`
-    of them, whose order is drawn anew each epoch. As in the authors' program, vectors start uniform within
-    +-0.5/(D+1), and the squared steps (learning rate times gradient) gather on top of 1.
+    Mini-batch AdaGrad: pairs are dealt at random into batches of at most `batch_size`, and at least
+    `MIN_BATCHES` of them, whose order is drawn anew each epoch. As in the authors' program, vectors start
+    uniform within +-0.5/(D+1), and the squared steps (learning rate times gradient) gather on top of 1.
     """
     for setting, value in (("dim", dim), ("epochs", epochs), ("batch_size", batch_size)):
         if value < 1:
@@ -248,19 +252,18 @@ def fit_glove(
             bar.set_postfix(epoch=f"{epoch + 1}/{epochs}", loss=f"{losses[-1]:.4f}")
             if not math.isfinite(losses[-1]):
                 raise InvalidArgumentError(
-                    f"the GloVe loss became {losses[-1]} in epoch {epoch + 1} with learning_rate={learning_rate}; "
-                    "give a lower one"
+                    f"the GloVe loss became {losses[-1]} in epoch {epoch + 1} with "
+                    f"learning_rate={learning_rate}; give a lower one"
                 )
         bar.close()
     matrix = (words + contexts)[:, :dim].cpu().contiguous()
-    digest = hashlib.sha256("\n".join(cooccurrences.words).encode() + matrix.numpy().tobytes())
     logger.info("%s: %d words x %d, %d pairs, loss %.4f", name, v, dim, len(cooccurrences), losses[-1])
     return PretrainedVectors(
         tokens=list(cooccurrences.words),
         matrix=matrix,
         name=name,
         family="words",
-        digest=f"sha256:{digest.hexdigest()}",
+        digest=rows_digest(cooccurrences.words, matrix),
         report={
             "corpus_digest": cooccurrences.digest,
             "corpus_sentences": cooccurrences.num_sentences,
@@ -372,7 +375,8 @@ def _starts(sorted_or_not: Tensor, n: int) -> Tensor:
 
 
 def _loss_and_gradients(word: Tensor, context: Tensor, batch: _Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Half the weighted squared error of a batch, and its gradients in the tables' rows `[n, D + 2]`, `[m, D + 2]`."""
+    """Half the weighted squared error of a batch, and its gradients in the tables' rows `[n, D + 2]`, `[m, D
+    + 2]`."""
     residual = torch.sparse.sampled_addmm(batch.matrix(-batch.log_counts), word, context.t()).values()
     weighted = batch.weights * residual
     word_grad = batch.matrix(weighted) @ context
