@@ -50,3 +50,23 @@ def expansion_bound(new: int, old: int) -> float:
             f"expansion_bound of {new} new and {old} old tokens: expected m >= 0 and n >= 1"
         )
     return math.log1p(new / old)
+
+
+def new_token_mass(after: Tensor, old: int) -> Tensor:
+    """Probability `[...]`, float64, that logits `after` `[..., n + m]` give to the columns from `old` = n on."""
+    if not 0 <= old <= after.shape[-1]:
+        raise InvalidArgumentError(f"old must be between 0 and the {after.shape[-1]} columns, got {old}")
+    z = after.double()
+    if old == after.shape[-1]:
+        return torch.zeros(after.shape[:-1], dtype=torch.float64, device=after.device)
+    return (z[..., old:].logsumexp(-1) - z.logsumexp(-1)).exp()
+
+
+def top1_agreement(before: Tensor, after: Tensor) -> float:
+    """Share, 0 to 1, of prefixes with the same likeliest token before `[..., n]` and after `[..., n + m]`."""
+    if before.shape[:-1] != after.shape[:-1] or after.shape[-1] < before.shape[-1] or not before.numel():
+        raise InvalidArgumentError(
+            f"logits before {tuple(before.shape)} and after {tuple(after.shape)}: expected [..., n] "
+            "and [..., n + m]"
+        )
+    return float((before.argmax(-1) == after.argmax(-1)).double().mean())
