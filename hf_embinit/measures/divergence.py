@@ -53,7 +53,7 @@ def expansion_bound(new: int, old: int) -> float:
 
 
 def new_token_mass(after: Tensor, old: int) -> Tensor:
-    """Probability `[...]`, float64, that logits `after` `[..., n + m]` give to the columns from `old` = n on."""
+    """Probability `[...]`, float64, that logits `after` `[..., n + m]` give to columns from `old` = n on."""
     if not 0 <= old <= after.shape[-1]:
         raise InvalidArgumentError(f"old must be between 0 and the {after.shape[-1]} columns, got {old}")
     z = after.double()
