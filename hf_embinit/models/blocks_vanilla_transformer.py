@@ -6,6 +6,7 @@ Shapes: B batch, T length, S source length, D width, H heads, V vocabulary.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -139,6 +140,60 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
+def is_plain(x: Tensor, rate: float, training: bool) -> bool:
+    """Whether this is a training step with dropout on the CPU, uncompiled: where the operations here beat torch's."""
+    return training and rate > 0 and x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def keep_mask(like: Tensor, rate: float) -> Tensor:
+    """What dropout multiplies by: 0 with probability `rate` (to 1/65536), else what keeps the mean; shape as `like`.
+
+    For the CPU, from 16 random bits a number: torch's own draws (`bernoulli_`) took 2.2 ms for 269,000 numbers where
+    this takes 0.25 ms, and 7 % of a training step.
+    """
+    count = like.numel()
+    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
+    dropped = round(rate * 65536)
+    mask = torch.empty(like.shape, dtype=like.dtype)
+    torch.ge(bits.view(like.shape), dropped - 32768, out=mask)
+    return mask.mul_(keep_scale(rate))
+
+
+def keep_scale(rate: float) -> float:
+    """What kept numbers are multiplied by."""
+    return 65536 / (65536 - round(rate * 65536))
+
+
+def drop(x: Tensor, rate: float, training: bool) -> Tensor:
+    """Dropout as in torch, with a faster mask on the CPU."""
+    if is_plain(x, rate, training):
+        return x * keep_mask(x, rate)
+    return nn.functional.dropout(x, rate, training)
+
+
+class DroppedRelu(torch.autograd.Function):
+    """`dropout(relu(x))`: positive where the gradient passes, so that the output alone tells the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
+        output = x.clamp_min(0).mul_(keep_mask(x, rate))
+        ctx.save_for_backward(output)
+        ctx.scale = keep_scale(rate)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (output,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(grad, output, 0).mul_(ctx.scale), None
+
+
+def add_dropped(x: Tensor, branch: Tensor, rate: float, training: bool) -> Tensor:
+    """`x + dropout(branch)`."""
+    if is_plain(x, rate, training):
+        return torch.addcmul(x, branch, keep_mask(branch, rate))
+    return x + nn.functional.dropout(branch, rate, training)
+
+
 def eager_attention_forward(
     module: nn.Module,
     query: Tensor,
@@ -147,14 +202,78 @@ def eager_attention_forward(
     attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
-    **kwargs,
+    **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Attention in plain operations, with the weights `[B, H, T, S]` returned for those who ask for them."""
+    """Attention in torch operations: output `[B, T, H, D / H]` and the weights `[B, H, T, S]` for those who ask."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask
-    weights = nn.functional.dropout(scores.softmax(dim=-1), p=dropout, training=module.training)
+    weights = drop(scores.softmax(dim=-1), dropout, module.training)
     return torch.matmul(weights, value).transpose(1, 2), weights
+
+
+def additive_mask(mask: Tensor | None, query: Tensor, key: Tensor, is_causal: bool) -> Tensor | None:
+    """What SDPA takes as a mask (boolean, additive, or `None` with `is_causal`) as a term to add to the scores."""
+    length = query.shape[2]
+    if mask is None and is_causal and length > 1:
+        mask = torch.ones(length, key.shape[2], dtype=torch.bool, device=query.device).tril(key.shape[2] - length)
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, torch.finfo(query.dtype).min)
+
+
+class DroppedAttention(torch.autograd.Function):
+    """Attention with dropout for training on the CPU, where SDPA has no kernel for it and torch's autograd copies a lot.
+
+    Queries, keys and values are contiguous; the mask is additive, of any shape that broadcasts to `[B, H, T, S]`.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float) -> Tensor:
+        batch, heads, length, width = query.shape
+        ctx.scaling = width**-0.5
+        query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
+        scores = torch.baddbmm(query.new_empty(1, 1, 1), query, key.transpose(1, 2), beta=0, alpha=ctx.scaling)
+        if mask is not None:
+            ctx.mask_shape = mask.shape
+            scores.view(batch, heads, length, -1).add_(mask)
+        weights = scores.softmax(dim=-1)
+        keep = keep_mask(weights, rate)
+        ctx.save_for_backward(query, key, value, weights, keep)
+        return torch.bmm(weights * keep, value).view(batch, heads, length, width).transpose(1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, weights, keep = ctx.saved_tensors
+        batch, length, heads, width = grad.shape
+        grad = grad.transpose(1, 2).reshape(batch * heads, length, width)
+        grad_value = torch.bmm((weights * keep).transpose(1, 2), grad)
+        grad_weights = torch.bmm(grad, value.transpose(1, 2)).mul_(keep)
+        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
+        none = query.new_empty(1, 1, 1)
+        grad_query = torch.baddbmm(none, grad_scores, key, beta=0, alpha=ctx.scaling)
+        grad_key = torch.baddbmm(none, grad_scores.transpose(1, 2), query, beta=0, alpha=ctx.scaling)
+        shape = (batch, heads, -1, width)
+        grad_mask = None
+        if ctx.needs_input_grad[3]:  # relative positions
+            grad_mask = grad_scores.view(batch, heads, length, -1).sum_to_size(ctx.mask_shape)
+        return grad_query.view(shape), grad_key.view(shape), grad_value.view(shape), grad_mask, None
+
+
+class SplitHeads(torch.autograd.Function):
+    """`[B, T, n, H, D / H]` -> n of `[B, H, T, D / H]`, contiguous, with one copy each way (autograd's own way has two)."""
+
+    @staticmethod
+    def forward(ctx: Any, parts: Tensor) -> tuple[Tensor, ...]:
+        return parts.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        batch, heads, length, width = grads[0].shape
+        gradient = grads[0].new_empty(batch, length, len(grads), heads, width)
+        for i, grad in enumerate(grads):
+            gradient[:, :, i] = grad.transpose(1, 2)
+        return gradient
 
 
 class VanillaTransformerAttention(nn.Module):
@@ -178,7 +297,13 @@ class VanillaTransformerAttention(nn.Module):
     def heads(self, projected: Tensor, blocks: int) -> tuple[Tensor, ...]:
         """`[B, T, blocks * D]` -> that many `[B, H, T, D / H]`."""
         batch, length, _ = projected.shape
-        return projected.view(batch, length, blocks, -1, self.head_dim).permute(2, 0, 3, 1, 4).unbind(0)
+        parts = projected.view(batch, length, blocks, -1, self.head_dim)
+        return SplitHeads.apply(parts) if self.is_plain(projected) else parts.permute(2, 0, 3, 1, 4).unbind(0)
+
+    def is_plain(self, x: Tensor) -> bool:
+        """Whether to go around SDPA: with dropout on the CPU it has no kernel, and falls back to slower operations."""
+        is_sdpa = self.config._attn_implementation == "sdpa"
+        return is_sdpa and is_plain(x, self.config.dropout_rate, self.training)
 
     def forward(
         self,
@@ -212,13 +337,17 @@ class VanillaTransformerAttention(nn.Module):
             if cache is not None:
                 key, value = cache.update(key, value, self.layer_idx)
 
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
-        dropout = self.config.dropout_rate if self.training else 0.0
-        output, weights = attend(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
-        )
+        rate = self.config.dropout_rate if self.training else 0.0
+        if self.is_plain(query):
+            mask = additive_mask(attention_mask, query, key, self.is_causal)
+            output, weights = DroppedAttention.apply(query, key, value, mask, rate), None
+        else:
+            attend = ALL_ATTENTION_FUNCTIONS.get_interface(
+                self.config._attn_implementation, eager_attention_forward
+            )
+            output, weights = attend(
+                self, query, key, value, attention_mask, dropout=rate, scaling=self.scaling, **kwargs
+            )
         return self.out_proj(output.reshape(*hidden_states.shape)), weights
 
 
@@ -237,11 +366,17 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
             self.encoder_attn_layer_norm = nn.LayerNorm(width, eps)
         self.fc1 = nn.Linear(width, config.d_ff)
         self.activation_fn = ACT2FN[config.activation_function]
+        self.is_relu = config.activation_function == "relu"
         self.fc2 = nn.Linear(config.d_ff, width)
         self.final_layer_norm = nn.LayerNorm(width, eps)
 
-    def dropout(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(x, self.dropout_rate, self.training)
+    def activate(self, x: Tensor) -> Tensor:
+        if self.is_relu and is_plain(x, self.dropout_rate, self.training):
+            return DroppedRelu.apply(x, self.dropout_rate)
+        return drop(self.activation_fn(x), self.dropout_rate, self.training)
+
+    def add(self, x: Tensor, branch: Tensor) -> Tensor:
+        return add_dropped(x, branch, self.dropout_rate, self.training)
 
     def forward(
         self,
@@ -258,7 +393,7 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         y, _ = self.self_attn(
             y, attention_mask=attention_mask, rotation=rotation, past_key_values=past_key_values, **kwargs
         )
-        x = x + self.dropout(y)
+        x = self.add(x, y)
         x = x if self.pre_norm else self.self_attn_layer_norm(x)
         if self.has_cross:
             y = self.encoder_attn_layer_norm(x) if self.pre_norm else x
@@ -269,12 +404,35 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
                 past_key_values=past_key_values,
                 **kwargs,
             )
-            x = x + self.dropout(y)
+            x = self.add(x, y)
             x = x if self.pre_norm else self.encoder_attn_layer_norm(x)
         y = self.final_layer_norm(x) if self.pre_norm else x
-        y = self.fc2(self.dropout(self.activation_fn(self.fc1(y))))
-        x = x + self.dropout(y)
+        y = self.fc2(self.activate(self.fc1(y)))
+        x = self.add(x, y)
         return x if self.pre_norm else self.final_layer_norm(x)
+
+
+class PrivateCrossEntropy(torch.autograd.Function):
+    """Sum of the cross-entropies of logits `[N, V]` that nobody else reads: their memory becomes their gradient's.
+
+    The logits are by far the largest tensor of a step; the usual way makes two more of their size.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, scale: float) -> Tensor:
+        rows = torch.arange(len(labels))
+        chosen, highest = logits[rows, labels], logits.amax(dim=-1)
+        weights = logits.detach().sub_(highest[:, None]).exp_()
+        sums = weights.sum(dim=-1)
+        weights.mul_((scale / sums)[:, None])
+        weights[rows, labels] -= scale
+        ctx.save_for_backward(weights)
+        return (sums.log() + highest - chosen).sum() * scale
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient if grad == 1 else gradient * grad, None, None
 
 
 def token_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -297,14 +455,18 @@ def loss_and_logits(
 ) -> tuple[Tensor, Tensor | None]:
     """The loss and, outside training, the logits `[B, T, V]`.
 
-    In training the vocabulary projection runs at tokens that have a label and the logits are not returned:
-    they are the largest tensor of a step, and nothing in a training step reads them. While compiling, shapes
-    must not depend on data, so every token is projected.
+    In training the vocabulary projection runs at tokens that have a label and the logits are not returned: they are
+    the largest tensor of a step, and nothing in a training step reads them. While compiling, shapes must not depend
+    on data, so every token is projected.
     """
     labels = labels.to(hidden_states.device)
     if training and not torch.compiler.is_compiling():
         real = labels.flatten().ne(-100).nonzero().squeeze(1)
+        labels = labels.flatten().index_select(0, real)
         logits = head(hidden_states.flatten(0, 1).index_select(0, real))
-        return token_loss(logits, labels.flatten().index_select(0, real), num_items_in_batch), None
+        if logits.device.type == "cpu" and logits.dtype == torch.float32:
+            count = max(len(labels), 1) if num_items_in_batch is None else int(num_items_in_batch)
+            return PrivateCrossEntropy.apply(logits, labels, 1 / count), None
+        return token_loss(logits, labels, num_items_in_batch), None
     logits = head(hidden_states)
     return token_loss(logits, labels, num_items_in_batch), None if training else logits

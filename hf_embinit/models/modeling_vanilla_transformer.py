@@ -32,6 +32,7 @@ from .blocks_vanilla_transformer import (
     PositionEncoding,
     VanillaTransformerAttention,
     VanillaTransformerLayer,
+    drop,
     loss_and_logits,
     positions_from_mask,
     sinusoidal_table,
@@ -124,8 +125,8 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         return embeddings * self.embed_scale
 
-    def drop(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(x, self.config.dropout_rate, self.training)
+    def dropped(self, x: Tensor) -> Tensor:
+        return drop(x, self.config.dropout_rate, self.training)
 
 
 class VanillaTransformerEncoder(VanillaTransformerStack):
@@ -152,7 +153,7 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
         x = self.embed(input_ids, inputs_embeds)
         length = x.shape[1]
         position_ids = positions_from_mask(attention_mask, 0, length, x.device)
-        x = self.drop(self.positions.add(x, position_ids, length))
+        x = self.dropped(self.positions.add(x, position_ids, length))
         rotation = self.positions.rotation(position_ids, x.dtype)
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=x, attention_mask=attention_mask)
         mask = self.positions.biased_mask(mask, 0, x, length)
@@ -203,7 +204,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         length = x.shape[1]
         if position_ids is None:
             position_ids = positions_from_mask(attention_mask, past_length, length, x.device)
-        x = self.drop(self.positions.add(x, position_ids, past_length + length))
+        x = self.dropped(self.positions.add(x, position_ids, past_length + length))
         rotation = self.positions.rotation(position_ids, x.dtype)
         mask = create_causal_mask(
             config=self.config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=own_cache
@@ -497,7 +498,7 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         outputs = self.model(
             input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
         )
-        logits = self.classifier(self.drop(self.pool(outputs.last_hidden_state, attention_mask)))
+        logits = self.classifier(self.dropped(self.pool(outputs.last_hidden_state, attention_mask)))
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **loss_kwargs)
@@ -505,8 +506,8 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
 
-    def drop(self, x: Tensor) -> Tensor:
-        return nn.functional.dropout(x, self.config.dropout_rate, self.training)
+    def dropped(self, x: Tensor) -> Tensor:
+        return drop(x, self.config.dropout_rate, self.training)
 
 
 class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, GenerationMixin):
