@@ -171,8 +171,8 @@ def train_glove(
 
     Defaults are those of Pennington et al. 2014, but for a small corpus's `min_count`. `window` is in words,
     `x_max` in co-occurrences, `batch_size` in pairs. The same seed gives the same vectors on one machine; on
-    another device they differ by rounding. Raises `InvalidArgumentError` for a setting that cannot work and
-    when the loss diverges.
+    another device they differ by rounding. Raises `InvalidArgumentError` for a setting or a corpus that cannot
+    work.
     """
     cooccurrences = count_cooccurrences(
         sentences,
@@ -227,8 +227,8 @@ def fit_glove(
         if value < 1:
             raise InvalidArgumentError(f"{setting} is {value}; give a whole number, at least 1")
     for setting, size in (("x_max", x_max), ("alpha", alpha), ("learning_rate", learning_rate)):
-        if not size > 0:
-            raise InvalidArgumentError(f"{setting} is {size}; give a number above 0")
+        if not 0 < size < math.inf:
+            raise InvalidArgumentError(f"{setting} is {size}; give a finite number above 0")
     generator = torch.Generator().manual_seed(seed)
     v = len(cooccurrences.words)
     with warnings.catch_warnings():
@@ -250,11 +250,6 @@ def fit_glove(
                 bar.update()
             losses.append(total.item() / len(cooccurrences))
             bar.set_postfix(epoch=f"{epoch + 1}/{epochs}", loss=f"{losses[-1]:.4f}")
-            if not math.isfinite(losses[-1]):
-                raise InvalidArgumentError(
-                    f"the GloVe loss became {losses[-1]} in epoch {epoch + 1} with "
-                    f"learning_rate={learning_rate}; give a lower one"
-                )
         bar.close()
     matrix = (words + contexts)[:, :dim].cpu().contiguous()
     logger.info("%s: %d words x %d, %d pairs, loss %.4f", name, v, dim, len(cooccurrences), losses[-1])
@@ -389,7 +384,8 @@ def _loss_and_gradients(word: Tensor, context: Tensor, batch: _Batch) -> tuple[T
 def _adagrad_step(
     table: Tensor, squares: Tensor, rows: Tensor, values: Tensor, grad: Tensor, lr: float
 ) -> None:
-    """One AdaGrad step on the `rows` of a table, whose present `values` are given (and overwritten)."""
-    gathered = squares.index_select(0, rows).addcmul_(grad, grad, value=lr * lr)
+    """One AdaGrad step on the `rows` of a table; their present `values` and `grad` are overwritten."""
+    step = grad.mul_(lr)
+    gathered = squares.index_select(0, rows).addcmul_(step, step)
     squares.index_copy_(0, rows, gathered)  # several times faster than squares[rows] = gathered
-    table.index_copy_(0, rows, values.addcdiv_(grad, gathered.sqrt_(), value=-lr))
+    table.index_copy_(0, rows, values.addcdiv_(step, gathered.sqrt_(), value=-1.0))
