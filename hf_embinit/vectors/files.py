@@ -13,12 +13,12 @@ from ..errors import InvalidArgumentError, VectorFileError
 from .binary_format import read_binary_rows
 from .pretrained_vectors import PretrainedVectors, TokenFamily, rows_digest
 from .rows import RowCollector
-from .streams import BLOCK, choose_member, is_zip, read_blocks, split_member
+from .streams import choose_member, is_zip, read_blocks, split_member
 from .text_format import looks_binary, read_text_rows
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_LINE = 16 * BLOCK
+_LONGEST_LINE = 1 << 24
 _FASTTEXT_MODEL = (793712314).to_bytes(4, "little")
 
 

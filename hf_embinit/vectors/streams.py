@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from ..errors import DataNotFoundError, InvalidArgumentError, VectorFileError
 
-BLOCK = 1 << 20
-"""Bytes in a block: large enough that Python's share of a block is small, small enough to hold several."""
+BLOCK = 1 << 18
+"""Bytes in a block: large enough that Python's share of it is small, small enough for a core's cache."""
 _COMPRESSED_CHUNK = 1 << 16
 _BLOCKS_AHEAD = 4
 _NOT_VECTORS = (".md", ".pdf", ".html", ".json", ".license", ".py", ".sh", ".log")
@@ -133,7 +133,7 @@ def _inflate(file: BinaryIO, left: int, wbits: int, name: str) -> Iterator[bytes
             if not data:
                 data = file.read(min(_COMPRESSED_CHUNK, left))
                 left -= len(data)
-            if block := inflate.decompress(data, BLOCK):
+            if block := inflate.decompress(data, 4 * BLOCK):
                 yield block
             if not inflate.eof:
                 if not data and not block:

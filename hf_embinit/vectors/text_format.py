@@ -1,4 +1,4 @@
-"""Rows from text, `token x1 ... xD` a line: GloVe, word2vec text, fastText `.vec`; with a header or none."""
+"""Rows from text, `token x1 ... xD` a line: GloVe, word2vec, fastText `.vec`; with a header or none."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def read_header(head: bytes) -> tuple[int, int] | None:
 
 
 def looks_binary(head: bytes) -> bool:
-    """Whether `head`, the start of a file, is word2vec's binary format: a header, then lines without numbers."""
+    """Whether `head`, the start of a file, is word2vec's binary format: a header, then no numbers."""
     if read_header(head) is None:
         return False
     lines = [line for line in head.split(b"\n", 11)[1:11] if line.strip()]
@@ -85,7 +85,9 @@ class _TextReader:
                 tail += block
             else:
                 line += 1
-                self._take(tail + block[:end], line)
+                straddling = tail + block[:end]
+                if takes_all or straddling.partition(b" ")[0] in first_words:
+                    self._take(straddling, line)
                 start = end + 1
                 while (end := find(b"\n", start)) >= 0:
                     line += 1
