@@ -12,27 +12,28 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "hf_embinit"
 FLOORS = {
     "errors": 0,
-    "registry": 0,
-    "moments": 0,
+    "registry": 0.5,
+    "moments": 0.5,
+    "hub_access": 0.5,
     "vectors": 1,
-    "tokens": 1,
     "measures": 1,
     "manifest": 1,
-    "hub_access": 0,
+    "tokens": 1.5,
     "initializers": 2,
     "table_discovery": 2.5,
     "tables": 3,
+    "models": 4,
+    "surgery": 4,
     "initialization": 4,
     "new_rows": 4,
     "patching": 4.5,
     "vocabulary": 4.5,
     "new_row_training": 4.2,
-    "surgery": 4,
-    "models": 4,
     "tasks": 5,
     "runs": 6,
     "__main__": 7,
 }
+"""The house's floors; a half is a step within one."""
 
 
 def room(path: Path) -> str:
@@ -69,9 +70,9 @@ def test_imports_go_down(path: Path) -> None:
     assert here in FLOORS, f"{here} has no floor"
     for other in imports(path) & set(FLOORS):
         if other != here:
-            assert FLOORS[other] < FLOORS[here] or (
-                FLOORS[here] == FLOORS[other] == 1 and (here, other) == ("tokens", "vectors")
-            ), f"{path.relative_to(PACKAGE)} (floor {FLOORS[here]}) imports {other} (floor {FLOORS[other]})"
+            assert FLOORS[other] < FLOORS[here], (
+                f"{path.relative_to(PACKAGE)} (floor {FLOORS[here]}) imports {other} (floor {FLOORS[other]})"
+            )
 
 
 def test_nothing_imports_a_recipe() -> None:
@@ -85,10 +86,10 @@ def test_nothing_imports_a_recipe() -> None:
 def test_import_is_light_and_patches_nothing() -> None:
     code = (
         "import sys; from transformers import PreTrainedModel as P; "
-        "before = P.resize_token_embeddings, P._init_weights; "
+        "before = P.resize_token_embeddings, P._init_weights; loaded = set(sys.modules); "
         "import hf_embinit; "
         "assert before == (P.resize_token_embeddings, P._init_weights); "
         "heavy = [m for m in ('datasets', 'spacy', 'matplotlib', 'sklearn', 'scipy', 'evaluate', 'peft', 'sacrebleu') "
-        "if m in sys.modules]; assert not heavy, heavy"
+        "if m in set(sys.modules) - loaded]; assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
