@@ -25,6 +25,9 @@ _HEAD_NAMES = re.compile(
 _OTHER_EMBEDDINGS = re.compile(r"pos|type|segment|wpe|bucket|relative|lang|time|codebook")
 """Embeddings of something other than tokens, which may happen to have as many rows."""
 
+TARGET_PREFIXES = ("decoder", "tgt", "target")
+"""How names of the target side's vocabulary size begin."""
+
 EXTRA_ROWS = {
     "cpmant": "moves",
     "kyutai_speech_to_text": "moves",
@@ -269,7 +272,12 @@ def _input_tables(model: PreTrainedModel, slots: dict[int, Slot]) -> list[Table]
     found: list[Table] = []
 
     def add(module: nn.Module) -> None:
-        slot = slots[id(module.weight)]
+        slot = slots.get(id(module.weight))
+        if slot is None:
+            raise UnsupportedModelError(
+                f"the embeddings of {type(model).__name__} are a {type(module).__name__}, whose weights an adapter "
+                f"computes: change the vocabulary before adding the adapter"
+            )
         if not any(t.slot is slot for t in found):
             found.append(Table(slot, "input", place=_place(slot, module)))
 
@@ -277,11 +285,12 @@ def _input_tables(model: PreTrainedModel, slots: dict[int, Slot]) -> list[Table]
         if module is not None:
             add(module)
     sides = _two_sides(model, slots, of_encoder, of_decoder)
+    rows = found[0].num_embeddings
     if not sides:  # an inner model that reads the same ids, such as Blt's patcher
         for inner in model.modules():
             if isinstance(inner, PreTrainedModel) and inner is not model:
                 module = _embedding_of(inner)
-                if module is not None and slots[id(module.weight)].rows == slots[id(main.weight)].rows:
+                if module is not None and module.weight.shape[0] == rows:  # type: ignore[index]
                     add(module)
     for table in found:
         table.side = sides.get(id(table.slot), "source" if sides else "shared")
@@ -296,7 +305,7 @@ def _only_candidate(model: PreTrainedModel) -> nn.Module | None:
 
 
 def _place(slot: Slot, module: nn.Module) -> Place:
-    return next(p for p in slot.places if p.module is module)
+    return next((p for p in slot.places if p.module is module), slot.places[0])
 
 
 def _two_sides(
@@ -308,20 +317,20 @@ def _two_sides(
     source, target = slots[id(of_encoder.weight)], slots[id(of_decoder.weight)]
     if source is target:
         return {}
-    if source.rows == target.rows and len(vocabulary_fields(model.config)) < 2:
-        return {}
+    if source.rows == target.rows:  # tensors cannot tell then: one vocabulary in two tables, or two as large
+        shared = getattr(model.config, "share_encoder_decoder_embeddings", None)
+        if shared or (shared is None and not _has_target_size(model.config)):
+            return {}
     return {id(source): "source", id(target): "target"}
 
 
-def vocabulary_fields(config: PreTrainedConfig) -> list[str]:
-    """Names of the sizes that say how many vocabularies a model has: `vocab_size`, `decoder_vocab_size`,
-    ..."""
-    fields = [k for k, v in vars(config).items() if is_vocabulary_size(k, v) and k.endswith("vocab_size")]
-    fields = [k for k in fields if k != "unpadded_vocab_size"]
+def _has_target_size(config: PreTrainedConfig) -> bool:
+    """Whether a config has a vocabulary size for the decoder alone: Marian, FSMT, pairs of an encoder and a
+    decoder."""
+    if any(is_vocabulary_size(k, v) and k.startswith(TARGET_PREFIXES) for k, v in vars(config).items()):
+        return True
     parts = (getattr(config, part, None) for part in ("encoder", "decoder"))
-    if not fields and all(isinstance(part, PreTrainedConfig) for part in parts):
-        fields = ["encoder.vocab_size", "decoder.vocab_size"]
-    return fields
+    return not hasattr(config, "vocab_size") and all(isinstance(part, PreTrainedConfig) for part in parts)
 
 
 def is_vocabulary_size(key: str, value: Any) -> bool:

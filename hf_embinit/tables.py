@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from .errors import InvalidArgumentError, UnsupportedModelError
 from .table_discovery import (
+    TARGET_PREFIXES,
     Side,
     Slot,
     Table,
@@ -220,7 +221,7 @@ class EmbeddingTables:
             holders[id(module)] = (module, inside or sides)
             config = getattr(module, "config", None)
             if isinstance(config, PreTrainedConfig):
-                for one in (config, config.get_text_config()):
+                for one in (config, config.get_text_config()) if len(sides) == 1 else (config,):
                     known = holders.setdefault(id(one), (one, set()))
                     known[1].update(inside)
         return list(holders.values())
@@ -232,7 +233,7 @@ def _side_of_size(key: str, sides: set[Side]) -> Side:
         return next(iter(sides))
     if not sides:
         return "shared"
-    return "target" if key.startswith(("decoder", "tgt", "target")) else "source"
+    return "target" if key.startswith(TARGET_PREFIXES) else "source"
 
 
 def _require_values(table: Table) -> None:

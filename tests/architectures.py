@@ -1,4 +1,4 @@
-"""Builds every language model class of transformers small: all widths, depths and vocabularies shrunk alike."""
+"""Builds every language model class of transformers small: widths, depths and vocabularies shrunk alike."""
 
 from __future__ import annotations
 
@@ -28,8 +28,12 @@ SIZES = {
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("num_encoder_attention_heads", "num_decoder_attention_heads"), 4),
     **dict.fromkeys(("num_key_value_heads", "swa_num_key_value_heads", "kv_n_heads"), 2),
-    **dict.fromkeys(("head_dim", "d_kv", "dim_head", "attention_head_size", "swa_head_dim", "kv_channels"), 8),
-    **dict.fromkeys(("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "ffn_dim", "n_inner"), 48),
+    **dict.fromkeys(
+        ("head_dim", "d_kv", "dim_head", "attention_head_size", "swa_head_dim", "kv_channels"), 8
+    ),
+    **dict.fromkeys(
+        ("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "ffn_dim", "n_inner"), 48
+    ),
     **dict.fromkeys(("feed_forward_size", "moe_intermediate_size", "ffn_hidden_size", "dim_ff", "dff"), 48),
     **dict.fromkeys(("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"), 4),
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "o_lora_rank"), 16),
@@ -54,7 +58,11 @@ def classes() -> list[tuple[str, str, str]]:
 
 
 OVERRIDES: dict[str, dict[str, Any]] = {
-    "DbrxForCausalLM": {"attn_config.rope_theta": 10000.0, "attn_config.kv_n_heads": 2, "attn_config.clip_qkv": 8.0},
+    "DbrxForCausalLM": {
+        "attn_config.rope_theta": 10000.0,
+        "attn_config.kv_n_heads": 2,
+        "attn_config.clip_qkv": 8.0,
+    },
     "Gemma3nForCausalLM": {"num_kv_shared_layers": 0},
     "Gemma4AssistantForCausalLM": {
         "text_config.hidden_size_per_layer_input": 0,
@@ -73,16 +81,28 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "EsmForMaskedLM": {"mask_token_id": 3, "pad_token_id": 1},
     "XmodForCausalLM": {"default_language": "en_XX"},
     "XmodForMaskedLM": {"default_language": "en_XX"},
-    "Nemotron3_5TranscribeForConditionalGeneration": {"head_config.audio_hidden_size": 32},
+    "Nemotron3_5TranscribeForConditionalGeneration": {
+        "audio_config.diarization_config.head_config.audio_hidden_size": 32,
+    },
     "VibeVoiceAsrForConditionalGeneration": {
         f"{part}_tokenizer_encoder_config.{key}": value
         for part in ("acoustic", "semantic")
-        for key, value in {"num_filters": 2, "depths": [1, 1], "downsampling_ratios": [2], "hidden_size": 16}.items()
+        for key, value in {
+            "num_filters": 2,
+            "depths": [1, 1],
+            "downsampling_ratios": [2],
+            "hidden_size": 16,
+        }.items()
     },
     "ZambaForCausalLM": {"num_hidden_layers": 5, "attn_layer_period": 2, "attn_layer_offset": 1},
     "Zamba2ForCausalLM": {"layers_block_type": ["linear_attention", "hybrid"], "n_mamba_heads": 4},
+    "AXK1ForCausalLM": {"n_group": 1, "topk_group": 1},
     "BambaForCausalLM": {"mamba_n_heads": 8, "mamba_d_head": 8},
-    "GraniteMoeHybridForCausalLM": {"mamba_n_heads": 8, "mamba_d_head": 8},
+    "GraniteMoeHybridForCausalLM": {
+        "mamba_n_heads": 8,
+        "mamba_d_head": 8,
+        "layer_types": ["linear_attention", "full_attention"],
+    },
     "CohereCompassForCausalLM": {
         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}},
     },
@@ -93,7 +113,11 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "Lfm2MoeForCausalLM": {"layer_types": ["full_attention", "conv"]},
     "Mamba2ForCausalLM": {"num_heads": 8, "head_dim": 8},
     "MoshiForCausalLM": {"audio_vocab_size": 64},
-    "ReformerModelWithLMHead": {"is_decoder": True, "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8]},
+    "ReformerModelWithLMHead": {
+        "is_decoder": True,
+        "axial_pos_embds_dim": [16, 16],
+        "axial_pos_shape": [8, 8],
+    },
     "ReformerForMaskedLM": {"is_decoder": False, "axial_pos_embds_dim": [16, 16], "axial_pos_shape": [8, 8]},
     "ZayaForCausalLM": {"num_experts_per_tok": 1},
 }
@@ -109,8 +133,8 @@ def small_kwargs(config_class: type[PreTrainedConfig], overrides: dict[str, Any]
             kwargs[field.name] = SIZES[field.name]
             if field.name == "num_key_value_heads" and "kv_lora_rank" in names:
                 kwargs[field.name] = SIZES["num_attention_heads"]
-        elif isinstance(default, int) and not isinstance(default, bool):
-            if field.name.endswith(("_token_id", "_token_index", "_index")) and default >= VOCAB:
+        elif field.name.endswith(("_token_id", "_token_index", "_index")):
+            if isinstance(default, int) and default >= VOCAB:
                 kwargs[field.name] = 200
     for name, inner in dict(getattr(config_class, "sub_configs", {})).items():
         spec = getattr(config_class, "sub_configs_defaults", {}).get(name)
@@ -160,6 +184,12 @@ def inputs(model: PreTrainedModel, ids: torch.Tensor) -> dict[str, Any]:
         made[model.main_input_name] = torch.randn(shape, generator=generator)
     if decodes:
         made["decoder_input_ids"] = ids
+    if type(model).__name__ == "GitForCausalLM":
+        size = model.config.vision_config.image_size
+        made["pixel_values"] = torch.randn(ids.shape[0], 3, size, size, generator=generator)
+    if type(model).__name__ == "VoxtralRealtimeForConditionalGeneration":
+        frames, width = ids.shape[1] * model.config.downsample_factor, model.config.audio_config.hidden_size
+        made["encoder_inputs_embeds"] = torch.randn(ids.shape[0], frames, width, generator=generator)
     return made
 
 
@@ -167,7 +197,11 @@ def logits_of(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
     """`[B, T, V]` logits, float32."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        output = model(**inputs(model, ids), use_cache=False) if accepts_cache(model) else model(**inputs(model, ids))
+        output = (
+            model(**inputs(model, ids), use_cache=False)
+            if accepts_cache(model)
+            else model(**inputs(model, ids))
+        )
     for key in ("logits", "prediction_logits", "language_logits"):
         if getattr(output, key, None) is not None:
             return getattr(output, key).float()
@@ -177,3 +211,10 @@ def logits_of(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tensor:
 def accepts_cache(model: PreTrainedModel) -> bool:
     """Whether `forward` has a cache to switch off."""
     return "use_cache" in inspect.signature(model.forward).parameters
+
+
+def sequence_length(name: str) -> int:
+    """Tokens a sequence must have for a class to train."""
+    return {"ReformerModelWithLMHead": 64, "ReformerForMaskedLM": 64, "PerceiverForMaskedLM": 128}.get(
+        name, 16
+    )
