@@ -95,7 +95,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         self.source_lang, self.target_lang = source_lang, target_lang
         self.attached = attached or {}
         self._side: Side = "source"
-        self._decoders: dict[str, list[str]] = {}
+        self._decoders: dict[str, list[str]] = {}  # never filled lazily: use must not change its fingerprint
         self._pieces = (
             PieceSegmenter(self.segmenter, SPECIAL_TOKENS[1]) if self.segmenter is not None else None
         )
@@ -247,7 +247,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     ) -> Any:
         """The token of an id, or a list for several: source ids unless `side="target"`. Negative ids (-100,
         the label that the loss ignores) read as padding, ids beyond the vocabulary as unknown."""
-        tokens = self._tokens(side or self._side)
+        tokens = self._decoders[side or self._side]
         if isinstance(ids, int):
             return self._token(tokens, ids)
         skipped = set(self.all_special_tokens) if skip_special_tokens else set()
@@ -313,7 +313,8 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         for token, index in self._added_tokens_encoder.items():
             self.encoder.setdefault(token, index)
             self.target_encoder.setdefault(token, len(self.target_encoder))
-        self._decoders.clear()
+        for side, encoder in (("source", self.encoder), ("target", self.target_encoder)):
+            self._decoders[side] = sorted(encoder, key=encoder.__getitem__)
         self._update_total_vocab_size()
         return added
 
@@ -341,18 +342,10 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     def _encoder(self, side: Side) -> dict[str, int]:
         return self.target_encoder if side == "target" else self.encoder
 
-    def _tokens(self, side: Side) -> list[str]:
-        if side not in self._decoders:
-            self._decoders[side] = sorted(self._encoder(side), key=self._encoder(side).__getitem__)
-        return self._decoders[side]
-
     def _token(self, tokens: list[str], index: int) -> str:
         if index < 0:
             return SPECIAL_TOKENS[0]
         return tokens[index] if index < len(tokens) else SPECIAL_TOKENS[1]
-
-
-VanillaTransformerTokenizer.register_for_auto_class("AutoTokenizer")
 
 
 def _read_vocabulary(source: str | os.PathLike | dict[str, int]) -> dict[str, int]:
