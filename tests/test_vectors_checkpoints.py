@@ -371,11 +371,12 @@ def test_what_a_folder_lacks(tmp_path: Path) -> None:
         read_embedding_table(tmp_path / "a")
 
 
-def test_load_vectors_takes_every_source(tmp_path: Path) -> None:
+def test_load_vectors_takes_every_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = tiny_bert(tmp_path / "bert")
     (tmp_path / "v.txt").write_text("a 1 2\nb 3 4\n")
     vectors = PretrainedVectors(["a"], torch.ones(1, 2), "mine")
     assert load_vectors(vectors, tokens=["b"]) is vectors
+    monkeypatch.chdir(tmp_path)  # a folder that is called like a source does not hide it
     assert load_vectors(tmp_path / "v.txt", tokens=["b"]).tokens == ["b"]
     assert load_vectors(str(tmp_path / "v.txt"), family="sentencepiece").family == "sentencepiece"
     assert torch.equal(load_vectors(str(tmp_path / "bert"), tokens=["cat"]).matrix, table)

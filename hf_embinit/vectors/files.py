@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -79,26 +78,18 @@ def write_vectors(path: str | Path, vectors: PretrainedVectors) -> None:
         _check_token(token)
     template = " ".join(["%.9g"] * vectors.dim)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with open(handle, "w", encoding="utf-8", newline="\n") as file:
+        with open(partial, "w", encoding="utf-8", newline="\n") as file:
             file.write(f"{len(vectors)} {vectors.dim}\n")
             for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
                 file.write(f"{token} {template % tuple(row.tolist())}\n")
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(partial, 0o666 & ~_umask())
         os.replace(partial, path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(partial)
+        partial.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _head(blocks: Iterator[bytes], where: str) -> tuple[bytes, bool]:

@@ -39,8 +39,8 @@ def load_vectors(
     table: str | None = None,
     allow_pickle: bool = False,
 ) -> PretrainedVectors:
-    """Vectors from whatever `spec` names: vectors (given back as they are), a file of vectors, the folder
-    of a checkpoint, a name in `SOURCES`, or a Hub id.
+    """Vectors from whatever `spec` names: vectors (given back as they are), a name in `SOURCES`, the folder of
+    a checkpoint, a file of vectors, or a Hub id. A folder called like a source is given as `./bert`.
 
     `tokens` are those that will be looked up: only their rows of a file of vectors are read. A checkpoint's
     table is read whole, since its tokens may be spelled otherwise. `family` overrides how the source spells
@@ -53,12 +53,12 @@ def load_vectors(
     name = str(spec)
     path = Path(name).expanduser()
     file = split_member(path)[0]
-    if path.is_dir():
+    if name == "glove":
+        raise DataNotFoundError(_GLOVE_HELP)
+    if path.is_dir() and name not in SOURCES:
         vectors = read_embedding_table(path, table=table, allow_pickle=allow_pickle)
     elif file.is_file() and file.suffix != ".safetensors":
         return read_vectors(path, tokens, family=family or "words")
-    elif name == "glove":
-        raise DataNotFoundError(_GLOVE_HELP)
     elif name in SOURCES or not _looks_like_path(spec, name):
         vectors = read_embedding_table(
             SOURCES.get(name, name), revision=revision, table=table, allow_pickle=allow_pickle
