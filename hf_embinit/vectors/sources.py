@@ -39,8 +39,8 @@ def load_vectors(
     table: str | None = None,
     allow_pickle: bool = False,
 ) -> PretrainedVectors:
-    """Vectors from whatever `spec` names: vectors (given back as they are), a name in `SOURCES`, the folder of
-    a checkpoint, a file of vectors, or a Hub id. A folder called like a source is given as `./bert`.
+    """Vectors from whatever `spec` names: vectors (given back as they are), a name in `SOURCES`, the folder
+    of a checkpoint, a file of vectors, or a Hub id. A folder called like a source is given as `./bert`.
 
     `tokens` are those that will be looked up: only their rows of a file of vectors are read. A checkpoint's
     table is read whole, since its tokens may be spelled otherwise. `family` overrides how the source spells
