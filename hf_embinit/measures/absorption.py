@@ -1,0 +1,210 @@
+"""Absorption: what is left of words and of positions once embeddings and position encodings are added.
+
+`V` tokens, `D` columns, `P` positions. A model reads `scale * embedding + position` (Kim et al. 2024, Eq.
+3). The wider of the two hides the other from anything that looks at the sum alone; a linear map can still
+tell them apart where the positions span few of the D dimensions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from ..moments import standardize, xavier_std
+from .analogies import AnalogyTask, analogy_score
+from .knn import knn_match_similarity, nearest_neighbors
+from .statistics import check_table, position_encoding
+
+_NEIGHBORS = 100
+
+
+@dataclass(frozen=True)
+class Absorption:
+    """What is left in the sum, and what a linear read-out recovers from it, at one sentence length."""
+
+    num_positions: int
+    embedding_std: float
+    """Standard deviation of the scaled embeddings."""
+    position_std: float
+    span_dimensions: int
+    """Dimensions that hold the positions' energy: these are projected out to recover the words."""
+    knn_match_in_sum: float
+    """KNN match similarity, by cosine, of the sum to the embeddings alone."""
+    knn_match_recovered: float | None
+    """The same after the positions' span is projected out; None when the span fills the space."""
+    rank_correlation_in_sum: float
+    """Mean Spearman correlation, by token, of its cosines to its 100 nearest neighbors before and after."""
+    rank_correlation_recovered: float | None
+    position_accuracy_in_sum: float
+    """Share of rows whose nearest position encoding is the one that was added."""
+    position_accuracy_recovered: float
+    """The same by the linear read-out that allows for the embeddings' covariance (Fisher's discriminant)."""
+    analogies_alone: float | None = None
+    """Accuracy, 0 to 1, of the embeddings alone; None without analogies."""
+    analogies_in_sum: float | None = None
+    analogies_recovered: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for `results.json`."""
+        return dataclasses.asdict(self)
+
+
+def random_positions(
+    positions: Tensor, num_rows: int, *, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """A row of `positions` `[P, D]` for each of `num_rows`: the rows `[num_rows, D]` and which they are."""
+    which = torch.randint(len(positions), (num_rows,), generator=generator, device=generator.device)
+    return positions[which.to(positions.device)], which
+
+
+def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
+    """Orthonormal rows `[r, D]` that hold the share `energy` of the squared length of `positions` `[P, D]`.
+
+    r is the smallest that does: 23 for the first 64 sinusoidal encodings at D = 300.
+    """
+    if not 0 < energy <= 1:
+        raise InvalidArgumentError(f"energy must be in (0, 1], got {energy}")
+    _, singular, basis = torch.linalg.svd(positions.double(), full_matrices=False)
+    shares = singular.square().cumsum(0) / singular.square().sum()
+    return basis[: min(len(basis), int((shares < energy).sum()) + 1)].to(positions.dtype)
+
+
+def project_out(x: Tensor, basis: Tensor) -> Tensor:
+    """`x` `[V, D]` without its part in the span of the orthonormal rows `basis` `[r, D]`."""
+    return x - (x @ basis.T) @ basis
+
+
+@torch.no_grad()
+def absorption(
+    weight: Tensor,
+    num_positions: int = 64,
+    *,
+    scale: float | None = None,
+    base: float = 10000.0,
+    generator: torch.Generator,
+    k: int = 10,
+    sample: int = 2000,
+    analogies: AnalogyTask | None = None,
+) -> Absorption:
+    """`Absorption` of the table `weight` `[V, D]`, each row at one of the first `num_positions`.
+
+    `scale` is what the input is multiplied by, sqrt(D) unless given; `base` that of the sinusoidal
+    encodings. KNN match and rank correlation are averaged over at most `sample` random tokens, compared
+    with all V. `generator` draws the positions and the sample. Leave padding and never-trained rows out of
+    `weight`. Raises `InvalidArgumentError` for zero rows, NaN or infinite values, and fewer than k + 1
+    rows.
+    """
+    check_table(weight)
+    v, d = weight.shape
+    words = weight.detach().float() * (math.sqrt(d) if scale is None else scale)
+    encodings = position_encoding(num_positions, d, base).to(words.device)
+    added, which = random_positions(encodings, v, generator=generator)
+    which = which.to(words.device)
+    summed = words + added
+    basis = position_span(encodings)
+    recovered = project_out(summed, basis) if len(basis) < d else None
+    tokens = torch.randperm(v, generator=generator, device=generator.device)[:sample].to(words.device)
+
+    def word_structure(x: Tensor | None) -> tuple[float | None, float | None, float | None]:
+        if x is None:
+            return None, None, None
+        answered = None if analogies is None else analogy_score(x, analogies).accuracy
+        match = knn_match_similarity(words, x, k, "cosine", tokens=tokens)
+        return match, _rank_correlation(words, x, tokens), answered
+
+    match_in_sum, ranks_in_sum, analogies_in_sum = word_structure(summed)
+    match_recovered, ranks_recovered, analogies_recovered = word_structure(recovered)
+    assert match_in_sum is not None and ranks_in_sum is not None
+    return Absorption(
+        num_positions=num_positions,
+        embedding_std=float(words.std()),
+        position_std=float(encodings.std()),
+        span_dimensions=len(basis),
+        knn_match_in_sum=match_in_sum,
+        knn_match_recovered=match_recovered,
+        rank_correlation_in_sum=ranks_in_sum,
+        rank_correlation_recovered=ranks_recovered,
+        position_accuracy_in_sum=_nearest_position(summed, encodings, which),
+        position_accuracy_recovered=_read_out_position(summed, words, encodings, basis, which),
+        analogies_alone=None if analogies is None else analogy_score(words, analogies).accuracy,
+        analogies_in_sum=analogies_in_sum,
+        analogies_recovered=analogies_recovered,
+    )
+
+
+def absorption_curve(
+    weight: Tensor,
+    lengths: Sequence[int] = (8, 16, 32, 64, 128, 256, 512, 1024),
+    *,
+    generator: torch.Generator,
+    **options: Any,
+) -> list[Absorption]:
+    """`absorption` at each sentence length (number of positions); `options` are its."""
+    return [absorption(weight, length, generator=generator, **options) for length in lengths]
+
+
+def _rank_correlation(x: Tensor, y: Tensor, tokens: Tensor) -> float:
+    """Mean over tokens of Spearman's correlation of cosines in x and y, over the nearest in x."""
+    near = nearest_neighbors(x, min(_NEIGHBORS, len(x) - 1), metric="cosine", tokens=tokens)
+    cosines = []
+    for space in (x, y):
+        units = torch.nn.functional.normalize(space, dim=1)
+        parts = zip(tokens.split(256), near.split(256), strict=True)
+        cosines.append(torch.cat([(units[t][:, None] * units[n]).sum(2) for t, n in parts]))
+    ranks = [c.argsort(1).argsort(1).double() for c in cosines]
+    first, second = (torch.nn.functional.normalize(r - r.mean(1, keepdim=True), dim=1) for r in ranks)
+    return float((first * second).sum(1).mean())
+
+
+def _nearest_position(summed: Tensor, encodings: Tensor, which: Tensor) -> float:
+    scores = summed @ encodings.T - encodings.square().sum(1) / 2
+    return float((scores.argmax(1) == which).double().mean())
+
+
+def _read_out_position(
+    summed: Tensor, words: Tensor, encodings: Tensor, basis: Tensor, which: Tensor
+) -> float:
+    """Accuracy of Fisher's discriminant in the positions' span, where the embeddings are the noise."""
+    inside, noise, centers = (x.double() @ basis.double().T for x in (summed, words, encodings))
+    mean = noise.mean(0)
+    covariance = (noise - mean).T @ (noise - mean) / max(1, len(noise) - 1)
+    covariance += 1e-9 * covariance.diagonal().mean() * torch.eye(len(basis), device=words.device)
+    weights = torch.linalg.solve(covariance, centers.T)
+    scores = (inside - mean) @ weights - (centers * weights.T).sum(1) / 2
+    return float((scores.argmax(1) == which).double().mean())
+
+
+def table_4_transformations(
+    weight: Tensor, num_positions: int = 5000, *, base: float = 10000.0, generator: torch.Generator
+) -> Iterator[tuple[str, Tensor]]:
+    """The seven tables `[V, D]` of Kim et al. 2024, Table 4, and an eighth: name and table, one by one.
+
+    Each row gets one random position of the first `num_positions`, as the paper has it. Scaling is by
+    sqrt(D), and the sums are of scaled embeddings, as the model sees them. The last, ours, projects the
+    positions' span out of the sixth.
+    """
+    v, d = weight.shape
+    scale = math.sqrt(d)
+    raw = weight.detach().float()
+    sigma = xavier_std(v, d)
+    encodings = position_encoding(num_positions, d, base).to(raw.device)
+    added, _ = random_positions(encodings, v, generator=generator)
+    narrow = standardize(raw, 0.0, sigma)
+    yield "plain", raw
+    yield "scaled", raw * scale
+    yield "scaled + positions", raw * scale + added
+    yield "Xavier-standardized", narrow
+    yield "Xavier-standardized, scaled", narrow * scale
+    yield "Xavier-standardized, scaled + positions", narrow * scale + added
+    yield "scaled + positions x sigma_p / sigma_x", raw * scale + added * (float(raw.std()) / sigma)
+    basis = position_span(encodings)
+    if len(basis) < d:
+        summed = narrow * scale + added
+        yield "Xavier-standardized, scaled + positions, span projected out", project_out(summed, basis)

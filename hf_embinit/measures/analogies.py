@@ -1,0 +1,122 @@
+"""Word analogies (a is to b as c is to d) by 3CosAdd, batched. `V` tokens, `D` columns, `Q` questions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..errors import DataNotFoundError, InvalidArgumentError
+from .statistics import check_table
+
+Question = tuple[str, str, str, str]
+
+_SCORES = 2**23
+
+
+@dataclass(frozen=True)
+class AnalogyScore:
+    """How many questions were answered: `str(score)` is `1424/1631 (87.3)`, as Kim et al. 2024 print it."""
+
+    correct: int
+    applicable: int
+    """Questions whose four words are all in the vocabulary."""
+    total: int
+    sections: dict[str, tuple[int, int]] = field(default_factory=dict, hash=False)
+    """Section -> (correct, applicable)."""
+
+    @property
+    def accuracy(self) -> float:
+        """correct / applicable, 0 to 1; NaN when no question applies."""
+        return self.correct / self.applicable if self.applicable else float("nan")
+
+    def __str__(self) -> str:
+        return f"{self.correct}/{self.applicable} ({100 * self.accuracy:.1f})"
+
+
+def read_analogies(path: str | os.PathLike[str], *, lowercase: bool = False) -> dict[str, list[Question]]:
+    """Section -> questions of a file in the format of Google's `questions-words.txt`.
+
+    Lines that start with `:` name a section; the others hold four words. Raises `DataNotFoundError` when
+    the file is not there and `InvalidArgumentError`, with the line, for a line of another kind.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataNotFoundError(f"no file of analogy questions at {path}")
+    sections: dict[str, list[Question]] = {}
+    name = ""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith(":"):
+            name = line[1:].strip()
+            continue
+        words = (line.lower() if lowercase else line).split()
+        if not words:
+            continue
+        if len(words) != 4:
+            raise InvalidArgumentError(f"{path}, line {number}: expected four words, got {line!r}")
+        sections.setdefault(name, []).append((words[0], words[1], words[2], words[3]))
+    return sections
+
+
+@dataclass(frozen=True)
+class AnalogyTask:
+    """The questions that a vocabulary can answer, as row indices."""
+
+    rows: Tensor
+    """`[Q, 4]`: rows of a, b, c, d."""
+    section_of: Tensor
+    """`[Q]`: index into `section_names`."""
+    section_names: list[str]
+    total: int
+    """Questions in the file, applicable or not."""
+
+    @classmethod
+    def for_tokens(cls, questions: dict[str, list[Question]], tokens: Sequence[str]) -> AnalogyTask:
+        """The questions whose four words are all in `tokens` (one a row; of equal words the first)."""
+        row = {token: i for i, token in reversed(list(enumerate(tokens)))}
+        names = list(questions)
+        rows, section_of = [], []
+        for index, name in enumerate(names):
+            for question in questions[name]:
+                if all(word in row for word in question):
+                    rows.append([row[word] for word in question])
+                    section_of.append(index)
+        return cls(
+            rows=torch.tensor(rows, dtype=torch.long).reshape(-1, 4),
+            section_of=torch.tensor(section_of, dtype=torch.long),
+            section_names=names,
+            total=sum(map(len, questions.values())),
+        )
+
+
+@torch.no_grad()
+def analogy_score(weight: Tensor, task: AnalogyTask) -> AnalogyScore:
+    """`AnalogyScore` of the rows of `weight` `[V, D]`, by 3CosAdd (Mikolov et al. 2013).
+
+    The answer to a : b = c : ? is the row with the largest cosine to b - a + c, of unit rows, with the
+    rows of a, b and c themselves left out. A question is correct when that row is d's. Raises
+    `InvalidArgumentError` when the task is for another number of rows, and for NaN or infinite values.
+    """
+    check_table(weight)
+    if len(task.rows) and int(task.rows.max()) >= weight.shape[0]:
+        raise InvalidArgumentError(
+            f"the analogies are about rows up to {int(task.rows.max())}, weight has {weight.shape[0]}"
+        )
+    units = torch.nn.functional.normalize(weight.detach().float(), dim=1)
+    right = []
+    for rows in task.rows.to(units.device).split(max(1, _SCORES // weight.shape[0])):
+        a, b, c, d = rows.T
+        scores = (units[b] - units[a] + units[c]) @ units.T
+        scores.scatter_(1, rows[:, :3], -torch.inf)
+        right.append(scores.argmax(1) == d)
+    correct = torch.cat(right).cpu() if right else torch.zeros(0, dtype=torch.bool)
+    sections = {}
+    for index, name in enumerate(task.section_names):
+        inside = task.section_of == index
+        if bool(inside.any()):
+            sections[name] = (int(correct[inside].sum()), int(inside.sum()))
+    return AnalogyScore(int(correct.sum()), len(correct), task.total, sections)
