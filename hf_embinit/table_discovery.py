@@ -275,8 +275,8 @@ def _input_tables(model: PreTrainedModel, slots: dict[int, Slot]) -> list[Table]
         slot = slots.get(id(module.weight))
         if slot is None:
             raise UnsupportedModelError(
-                f"the embeddings of {type(model).__name__} are a {type(module).__name__}, whose weights an adapter "
-                f"computes: change the vocabulary before adding the adapter"
+                f"the embeddings of {type(model).__name__} are a {type(module).__name__} of computed rows: "
+                f"change the vocabulary before adding an adapter"
             )
         if not any(t.slot is slot for t in found):
             found.append(Table(slot, "input", place=_place(slot, module)))

@@ -81,6 +81,7 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "EsmForMaskedLM": {"mask_token_id": 3, "pad_token_id": 1},
     "XmodForCausalLM": {"default_language": "en_XX"},
     "XmodForMaskedLM": {"default_language": "en_XX"},
+    "MobileBertForMaskedLM": {"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
     "Nemotron3_5TranscribeForConditionalGeneration": {
         "audio_config.diarization_config.head_config.audio_hidden_size": 32,
     },
@@ -133,9 +134,9 @@ def small_kwargs(config_class: type[PreTrainedConfig], overrides: dict[str, Any]
             kwargs[field.name] = SIZES[field.name]
             if field.name == "num_key_value_heads" and "kv_lora_rank" in names:
                 kwargs[field.name] = SIZES["num_attention_heads"]
-        elif field.name.endswith(("_token_id", "_token_index", "_index")):
-            if isinstance(default, int) and default >= VOCAB:
-                kwargs[field.name] = 200
+        special = field.name.endswith(("_token_id", "_token_index", "_index"))
+        if special and isinstance(default, int) and default >= VOCAB:
+            kwargs[field.name] = 200
     for name, inner in dict(getattr(config_class, "sub_configs", {})).items():
         spec = getattr(config_class, "sub_configs_defaults", {}).get(name)
         if spec is not None and spec.model_type:

@@ -315,7 +315,7 @@ def test_refusals_leave_the_model_alone() -> None:
     quantised.lm_head.weight = nn.Parameter(
         quantised.lm_head.weight.detach().to(torch.int8), requires_grad=False
     )
-    with pytest.raises(UnsupportedModelError, match="lm_head.*quantised"):
+    with pytest.raises(UnsupportedModelError, match=r"lm_head.*quantised"):
         EmbeddingTables(quantised)
     partitioned = llama()
     partitioned.model.embed_tokens.weight.ds_id = 0
