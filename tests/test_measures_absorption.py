@@ -118,7 +118,8 @@ def test_absorption_both_ways():
     # the words come back, since 16 positions span few of 64 dimensions
     assert narrow.span_dimensions < 16
     assert narrow.knn_match_recovered > 2 * narrow.knn_match_in_sum
-    assert narrow.rank_correlation_recovered > 0.7 > 2 * narrow.rank_correlation_in_sum
+    assert narrow.rank_correlation_recovered > 0.7
+    assert narrow.rank_correlation_recovered > narrow.rank_correlation_in_sum + 0.2
     assert wide.position_accuracy_recovered >= wide.position_accuracy_in_sum
     assert narrow.analogies_alone is None
     assert set(narrow.to_dict()) >= {"knn_match_in_sum", "position_accuracy_recovered"}
