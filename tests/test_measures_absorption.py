@@ -120,7 +120,8 @@ def test_absorption_both_ways():
     assert narrow.knn_match_recovered > 2 * narrow.knn_match_in_sum
     assert narrow.rank_correlation_recovered > 0.7
     assert narrow.rank_correlation_recovered > narrow.rank_correlation_in_sum + 0.2
-    assert wide.position_accuracy_recovered >= wide.position_accuracy_in_sum
+    middle = absorption(words * 0.1, 16, generator=generator())
+    assert 0.5 < middle.position_accuracy_in_sum < middle.position_accuracy_recovered < 0.7
     assert narrow.analogies_alone is None
     assert set(narrow.to_dict()) >= {"knn_match_in_sum", "position_accuracy_recovered"}
 
