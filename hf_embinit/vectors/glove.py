@@ -171,8 +171,8 @@ def train_glove(
 
     Defaults are those of Pennington et al. 2014, but for a small corpus's `min_count`. `window` is in words,
     `x_max` in co-occurrences, `batch_size` in pairs. The same seed gives the same vectors on one machine; on
-    another device they differ by rounding. Raises `InvalidArgumentError` for a setting or a corpus that cannot
-    work.
+    another device they differ by rounding. Raises `InvalidArgumentError` for a setting or a corpus that
+    cannot work.
     """
     cooccurrences = count_cooccurrences(
         sentences,

@@ -1,0 +1,55 @@
+"""Monolingual text: one column of one data set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import DataNotFoundError, InvalidArgumentError
+from .captions import caption_text
+from .data import DATA_VARIABLE, find_folder, load_file, load_folder, load_from_hub
+
+
+def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
+    """The texts that are not blank in the training split of `"<data set>:<column>"`, such as `"multi30k:de"`.
+
+    The data set is `captions` (the embedded corpus), a file, a folder of files, a name in `data_dir` or in
+    the folder that `HF_EMBINIT_DATA` names, or a Hub id. A column may be a language of a column
+    `translation`. Raises `InvalidArgumentError` without a column that is there, `DataNotFoundError` without a
+    training split.
+    """
+    name, colon, column = spec.rpartition(":")
+    if not colon or not name or not column:
+        raise InvalidArgumentError(f"corpus {spec!r}: give the column too, as in 'multi30k:de'")
+    if name == "captions":
+        return list(caption_text(column))  # type: ignore[arg-type]
+    if Path(name).is_file():
+        data = load_file(name)
+    else:
+        if Path(name).is_dir():
+            splits = load_folder(name)
+        elif (folder := find_folder(name, data_dir)) is not None:
+            splits = load_folder(folder)
+        elif name.count("/") == 1 and not name.startswith((".", "/", "~")):
+            splits = load_from_hub(name)
+        else:
+            raise DataNotFoundError(
+                f"corpus {spec!r}: {name!r} is no file, no folder and no Hub id (owner/name); give --data_dir "
+                f"or set {DATA_VARIABLE} to a folder that has it"
+            )
+        if "train" not in splits:
+            raise DataNotFoundError(f"corpus {spec!r} has no training split; it has: {', '.join(splits)}")
+        data = splits["train"]
+    columns = data.column_names
+    if column in columns:
+        texts = data[column][:]
+    else:
+        rows = data["translation"][:] if "translation" in columns and len(data) else []
+        languages = sorted(rows[0]) if rows and isinstance(rows[0], dict) else []
+        if column not in languages:
+            there = ", ".join(c for c in [*columns, *languages] if c != "translation")
+            raise InvalidArgumentError(f"corpus {spec!r} has no column {column!r}; it has: {there}")
+        texts = [row[column] for row in rows]
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InvalidArgumentError(f"corpus {spec!r}: row {i} of column {column!r} is {text!r}, not text")
+    return [text for text in texts if text.strip()]

@@ -1,0 +1,98 @@
+"""Train GloVe word vectors on one's own text, and write them as a file that every recipe's --vectors reads.
+
+    python recipes/train_vectors.py --corpus multi30k:de tatoeba:de --language de --output de.300d.txt
+    python recipes/train_vectors.py --corpus multi30k:en tatoeba:en wikitext-2-v1:text --language en \\
+        --output en.300d.txt
+    python recipes/train_vectors.py --corpus captions:de --language de --dim 128 --output captions.de.txt
+
+Words are those of spaCy's rule tokenizer, lower-cased, as in `recipes/translate.py --tokenizer words`. The
+settings are those of Pennington et al. 2014 but for --x_max, which suits a corpus of some million words.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hf_embinit.runs.arguments import parse_arguments, run_main
+
+
+@dataclass
+class CorpusArguments:
+    """The text."""
+
+    corpus: list[str] = field(
+        metadata={
+            "help": "Training text, one or more of: `captions:<language>` (the embedded corpus), or the training "
+            "split of a data set with the column to read, `<name, folder, file or Hub id>:<column>`, such "
+            "as `multi30k:de`. Names are looked for in --data_dir, then in HF_EMBINIT_DATA, then on the Hub."
+        }
+    )
+    language: str = field(metadata={"help": "Language of the text, by spaCy's code: de, en, ..."})
+    output: str = field(
+        metadata={"help": "File to write: a line `n D`, then a line `word x1 ... xD` for each word."}
+    )
+    data_dir: str | None = field(
+        default=None, metadata={"help": "Folder with a sub-folder for each data set."}
+    )
+    keep_duplicates: bool = field(
+        default=False, metadata={"help": "Read a text as often as it is there, not once."}
+    )
+
+
+@dataclass
+class GloveArguments:
+    """How the vectors are trained."""
+
+    dim: int = field(default=300, metadata={"help": "Width of the vectors, in dimensions."})
+    window: int = field(default=10, metadata={"help": "Words to either side that count as context."})
+    min_count: int = field(default=2, metadata={"help": "Words seen fewer times than this have no vector."})
+    x_max: float = field(
+        default=10.0, metadata={"help": "Co-occurrences from which on a pair has full weight."}
+    )
+    alpha: float = field(default=0.75, metadata={"help": "Exponent of the weight of rarer pairs."})
+    epochs: int = field(default=25, metadata={"help": "Passes over the co-occurring pairs."})
+    learning_rate: float = field(default=0.05, metadata={"help": "AdaGrad's initial learning rate."})
+    batch_size: int = field(default=100_000, metadata={"help": "Pairs a batch, at most."})
+    seed: int = field(
+        default=0, metadata={"help": "Seed of the initial vectors and of the order of the pairs."}
+    )
+    device: str = field(default="cpu", metadata={"help": "Device to train on, such as cpu or cuda."})
+
+
+def main() -> None:
+    """Read, tokenize, count, train, write."""
+    corpus, settings = parse_arguments(
+        (CorpusArguments, GloveArguments), lambda known: {}, description=__doc__ or ""
+    )
+    # after --help, which answers without them
+    import spacy
+    from tqdm.auto import tqdm
+
+    from hf_embinit.tasks.texts import load_texts
+    from hf_embinit.vectors import write_vectors
+    from hf_embinit.vectors.glove import train_glove
+
+    texts: list[str] = []
+    for part in corpus.corpus:
+        read = load_texts(part, data_dir=corpus.data_dir)
+        texts += read if corpus.keep_duplicates else dict.fromkeys(read)
+    tokenizer = spacy.blank(corpus.language).tokenizer
+
+    def sentences() -> Iterator[list[str]]:
+        for doc in tqdm(tokenizer.pipe(texts), total=len(texts), desc="tokenizing", unit="text"):
+            yield [word.text.lower() for word in doc if not word.is_space]
+
+    vectors = train_glove(sentences(), **vars(settings))
+    write_vectors(corpus.output, vectors)
+
+    matrix = vectors.matrix
+    report = {key: value for key, value in vectors.report.items() if key != "losses"}
+    print(json.dumps(report, indent=2))
+    print(f"{len(vectors)} words x {vectors.dim}: mean {matrix.mean():.4f}, sd {matrix.std():.4f}, range "
+          f"{matrix.min():.2f} to {matrix.max():.2f}, in {corpus.output}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    run_main(main)
