@@ -83,6 +83,7 @@ def render_card(
         eval_results=eval_results(record) or None,
         model_name=name,
     )
+    columns = [column for column in samples[0] if column != "row"] if samples else []
     return ModelCard.from_template(
         data,
         template_path=str(_TEMPLATE),
@@ -96,8 +97,8 @@ def render_card(
         ],
         selection=words.selection(record),
         figures=list((figures or {}).items()),
-        sample_columns=list(samples[0]) if samples else [],
-        samples=[[words.cell(value) for value in sample.values()] for sample in samples],
+        sample_columns=columns,
+        samples=[[words.cell(sample[column]) for column in columns] for sample in samples],
         usage=words.usage(config, repo_id or "path/to/this/folder"),
         settings=words.settings_rows(record, hub_id),
         versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),
