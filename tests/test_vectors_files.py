@@ -308,19 +308,23 @@ def test_digest_names_the_rows(tmp_path: Path) -> None:
 
 
 MEMORY = """
-import resource, sys
+import sys
 from hf_embinit.vectors import read_vectors
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+def peak():
+    status = open("/proc/self/status")
+    return int(next(line for line in status if line.startswith("VmHWM")).split()[1]) // 1024
 small, plain, packed = sys.argv[1:]
 read_vectors(small)
-before = peak()
 for path, tokens in ((plain, range(0, 9000, 9)), (packed, range(0, 9000, 9)), (packed, None)):
+    open("/proc/self/clear_refs", "w").write("5")  # the peak starts from what is used now
+    before = peak()
     vectors = read_vectors(path, tokens and [f"word{i}" for i in tokens])
     print(len(vectors), peak() - before - vectors.matrix.numel() * 4 // 2**20)
     del vectors
 """
 
 
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="measured as Linux does")
 def test_memory_is_that_of_the_rows_kept(tmp_path: Path) -> None:
     """A file of 54 MB, plain and zipped, some rows and all: under 50 MiB beyond the rows kept."""
     row = b" ".join(b"%d.5" % (i % 10) for i in range(1500))
@@ -332,7 +336,7 @@ def test_memory_is_that_of_the_rows_kept(tmp_path: Path) -> None:
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     counts, beyond = zip(*(map(int, line.split()) for line in lines), strict=True)
     assert counts == (1000, 1000, 9_000)
-    assert max(beyond) < 50
+    assert max(beyond) < 50, beyond
 
 
 @pytest.mark.data
