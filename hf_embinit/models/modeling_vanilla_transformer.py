@@ -88,8 +88,17 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
                 module.table, sinusoidal_table(*module.table.shape, self.config.position_encoding_base)
             )
 
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers; tables that the config freezes stay frozen (loading puts in new parameters)."""
+        loaded = super().from_pretrained(*args, **kwargs)
+        for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
+            if isinstance(module, VanillaTransformerStack):
+                module.freeze()
+        return loaded
+
     def _ties(self) -> dict[str, str]:
-        """Parameter -> the parameter that it is."""
+        """Parameter -> the parameter that it is, by this config (`_tied_weights_keys` has all that may be)."""
         return {}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
@@ -104,7 +113,6 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         super().__init__(config)
         has_cross = is_decoder and config.is_encoder_decoder
         self.embed_tokens = nn.Embedding(num_rows, config.d_model, config.pad_token_id)
-        self.embed_tokens.weight.requires_grad_(not config.freeze_embeddings)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.positions = PositionEncoding(config, bidirectional=not is_decoder)
         self.layers = nn.ModuleList(
@@ -116,7 +124,13 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
             nn.LayerNorm(config.d_model, config.layer_norm_epsilon) if pre_norm else nn.Identity()
         )
         self.gradient_checkpointing = False
+        self.freeze()
         self.post_init()
+
+    def freeze(self) -> None:
+        """Stops training the table if the config says so."""
+        if self.config.freeze_embeddings:
+            self.embed_tokens.weight.requires_grad_(False)
 
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """`[B, T, D]`: rows of the table, or `inputs_embeds` in their place, scaled. Both or neither raise."""
@@ -236,6 +250,8 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     """The stacks without a head: `.encoder` and `.decoder`, or the one of them that the config asks for."""
 
+    _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
+
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__(config)
         if config.is_encoder_decoder or not config.is_decoder:
@@ -246,7 +262,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 
     def _ties(self) -> dict[str, str]:
         shared = self.config.is_encoder_decoder and self.config.share_encoder_decoder_embeddings
-        return {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"} if shared else {}
+        return dict(self._tied_weights_keys) if shared else {}
 
     def get_input_embeddings(self) -> nn.Embedding:
         """The source table, or the only one."""

@@ -1,0 +1,247 @@
+"""Training: exact accumulation, the loss at real tokens, checkpointing, and the fast operations against plain ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from hf_embinit.models import (
+    VanillaTransformerConfig,
+    VanillaTransformerForCausalLM,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+)
+from hf_embinit.models import blocks_vanilla_transformer as blocks
+
+KINDS = [
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerForCausalLM,
+]
+
+
+def small(kind, **choices):
+    sizes = {"vocab_size": 40, "d_model": 32, "num_heads": 4, "d_ff": 48, "num_layers": 2, "num_labels": 3}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return kind(
+            VanillaTransformerConfig(**sizes | {"dropout_rate": 0.0, "decoder_vocab_size": 45} | choices)
+        )
+
+
+def batch_for(kind, size=8, seed=0):
+    """Random pairs of uneven length, padded on the right; labels padded with -100."""
+    generator = torch.Generator().manual_seed(seed)
+    source_lengths = torch.randint(3, 10, (size, 1), generator=generator)
+    target_lengths = torch.randint(2, 8, (size, 1), generator=generator)
+    mask = (torch.arange(9)[None] < source_lengths).long()
+    batch = {"input_ids": torch.randint(4, 40, (size, 9), generator=generator) * mask, "attention_mask": mask}
+    if kind is VanillaTransformerForSequenceClassification:
+        return batch | {"labels": torch.randint(0, 3, (size,), generator=generator)}
+    if kind is VanillaTransformerForCausalLM:
+        return batch | {"labels": batch["input_ids"].masked_fill(mask == 0, -100)}
+    labels = torch.randint(4, 45, (size, 7), generator=generator)
+    return batch | {"labels": labels.masked_fill(torch.arange(7)[None] >= target_lengths, -100)}
+
+
+def gradients(model):
+    return {
+        name: parameter.grad for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_accumulated_quarters_are_one_batch(kind):
+    model, batch = small(kind).train(), batch_for(kind)
+    whole = model(**batch).loss
+    whole.backward()
+    expected = gradients(model)
+    model.zero_grad(set_to_none=True)
+    labels = batch["labels"][..., 1:] if kind is VanillaTransformerForCausalLM else batch["labels"]
+    total = 0.0
+    for i in range(0, 8, 2):
+        quarter = {name: value[i : i + 2] for name, value in batch.items()}
+        loss = model(**quarter, num_items_in_batch=labels.ne(-100).sum()).loss
+        loss.backward()
+        total += loss.item()
+    assert total == pytest.approx(whole.item(), abs=1e-6)
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, expected[name], atol=1e-6, rtol=1e-4)
+
+
+class Rows(Dataset):
+    def __init__(self, batch):
+        self.rows = [{name: value[i] for name, value in batch.items()} for i in range(len(batch["labels"]))]
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_trainer_accumulates_exactly(kind, tmp_path):
+    pytest.importorskip("accelerate")
+    from transformers import Trainer, TrainingArguments
+
+    ends, losses = [], []
+    for size, steps in ((8, 1), (2, 4)):
+        model = small(kind)
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path / str(size)),
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=steps,
+            max_steps=2,
+            learning_rate=0.1,
+            optim="sgd",
+            lr_scheduler_type="constant",
+            logging_steps=1,
+            save_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
+            seed=0,
+        )
+        trainer = Trainer(model=model, args=arguments, train_dataset=Rows(batch_for(kind)))
+        trainer.train()
+        losses.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+        ends.append(model.state_dict())
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
+    for name, value in ends[0].items():
+        torch.testing.assert_close(value, ends[1][name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [VanillaTransformerForConditionalGeneration, VanillaTransformerForCausalLM])
+def test_the_loss_at_real_tokens_is_the_loss(kind):
+    model, batch = small(kind), batch_for(kind)
+    evaluated = model.eval()(**batch)
+    logits, labels = evaluated.logits, batch["labels"]
+    if kind is VanillaTransformerForCausalLM:
+        logits, labels = logits[:, :-1], labels[:, 1:]
+    expected = nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+    expected.backward()
+    wanted = gradients(model)
+    model.zero_grad(set_to_none=True)
+    trained = model.train()(**batch)
+    assert trained.logits is None and evaluated.logits.shape[:2] == batch["labels"].shape
+    torch.testing.assert_close(evaluated.loss, expected)
+    torch.testing.assert_close(trained.loss, expected)
+    (trained.loss * 2).backward()  # as loss scaling would
+    for name, gradient in gradients(model).items():
+        torch.testing.assert_close(gradient, wanted[name] * 2, atol=1e-6, rtol=1e-4)
+    assert "logits" in model(input_ids=batch["input_ids"], **_decoder_inputs(kind))
+    assert model(input_ids=batch["input_ids"], **_decoder_inputs(kind)).logits is not None
+
+
+def _decoder_inputs(kind):
+    decodes = kind is VanillaTransformerForConditionalGeneration
+    return {"decoder_input_ids": torch.full((8, 1), 2)} if decodes else {}
+
+
+def test_a_batch_without_labels_gives_no_loss_of_nan():
+    model = small(VanillaTransformerForConditionalGeneration).train()
+    loss = model(torch.full((2, 3), 5), labels=torch.full((2, 4), -100)).loss
+    loss.backward()
+    assert loss == 0 and all(not g.any() for g in gradients(model).values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("encoding", ["sinusoidal", "rotary", "relative"])
+def test_gradient_checkpointing_changes_nothing(kind, encoding):
+    batch, seen = batch_for(kind), []
+    for checkpointing in (False, True):
+        model = small(kind, dropout_rate=0.3, position_encoding=encoding).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            loss = model(**batch).loss
+            loss.backward()
+        seen.append((loss, gradients(model)))
+    torch.testing.assert_close(seen[0][0], seen[1][0])
+    for name, gradient in seen[0][1].items():
+        torch.testing.assert_close(gradient, seen[1][1][name])
+
+
+@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "rotary", "relative", "none"])
+def test_translation_is_learnt(encoding):
+    """Reversing a sequence needs order; `none` must fall behind, or this test could not fail."""
+    model = small(
+        VanillaTransformerForConditionalGeneration, position_encoding=encoding, dropout_rate=0.05
+    ).train()
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for _ in range(250):
+            source = torch.randint(4, 12, (32, 6), generator=generator)
+            loss = model(source, labels=source.flip(1)).loss
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    source = torch.randint(4, 12, (64, 6), generator=generator)
+    made = model.eval().generate(source, max_new_tokens=6, min_new_tokens=6)[:, 1:]
+    correct = (made == source.flip(1)).float().mean()
+    assert correct < 0.6 if encoding == "none" else correct > 0.8
+
+
+# ---------------------------------------------------------------------------------------------- fast operations
+
+
+def test_dropout_masks_have_the_asked_rate_and_mean():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        for rate in (0.1, 0.25, 0.5):
+            mask = blocks.keep_mask(torch.empty(101, 103, 11), rate)
+            count = mask.numel()
+            assert abs((mask == 0).float().mean() - rate) < 4 * (rate * (1 - rate) / count) ** 0.5
+            assert mask.unique().numel() == 2 and mask.max().item() == pytest.approx(1 / (1 - rate), rel=1e-4)
+            neighbours = (mask.flatten()[1:] > 0) & (mask.flatten()[:-1] > 0)
+            assert abs(neighbours.float().mean() - (1 - rate) ** 2) < 0.005
+
+
+def seeded(function):
+    """The function with the same random numbers each time, as numerical gradients need."""
+
+    def call(*inputs):
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return function(*inputs)
+
+    return call
+
+
+def test_gradients_of_the_fast_operations():
+    generator = torch.Generator().manual_seed(0)
+
+    def numbers(*shape):
+        return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
+
+    check = torch.autograd.gradcheck
+    assert check(lambda x: blocks.SplitHeads.apply(x), numbers(2, 3, 3, 2, 4))
+    assert check(seeded(lambda x: blocks.DroppedRelu.apply(x, 0.3)), numbers(5, 7))
+    assert check(seeded(lambda x, y: blocks.add_dropped(x, y, 0.3, True)), (numbers(5, 7), numbers(5, 7)))
+    q, k, v = numbers(2, 2, 3, 4), numbers(2, 2, 5, 4), numbers(2, 2, 5, 4)
+    for mask in (None, numbers(1, 2, 3, 5), numbers(2, 1, 3, 5)):
+        attention = seeded(lambda q, k, v, mask: blocks.DroppedAttention.apply(q, k, v, mask, 0.3))
+        assert check(attention, (q, k, v, mask))
+    labels = torch.tensor([1, 5, 0])
+    assert check(lambda x: blocks.PrivateCrossEntropy.apply(x.clone(), labels, 0.25), numbers(3, 6))
+
+
+def test_fast_attention_without_dropped_weights_is_attention():
+    q, k, v = torch.randn(3, 2, 4, 6, 8, generator=torch.Generator().manual_seed(0)).unbind(0)
+    keep_all = 1e-9  # rounds to no 65536th
+    for causal in (False, True):
+        mask = blocks.additive_mask(None, q, k, causal)
+        expected = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
+        torch.testing.assert_close(blocks.DroppedAttention.apply(q, k, v, mask, keep_all), expected)
+
+
+def test_cross_entropy_of_extreme_logits():
+    logits = torch.tensor([[300.0, -300.0, 0.0], [0.0, 1e4, 0.0]])
+    labels = torch.tensor([1, 1])
+    expected = nn.functional.cross_entropy(logits, labels, reduction="sum")
+    torch.testing.assert_close(blocks.PrivateCrossEntropy.apply(logits.clone(), labels, 1.0), expected)
