@@ -189,7 +189,7 @@ def _density_panel(ax: Axes, values: Tensor, encodings: Tensor, bound: float, xa
     )
     ax.set_xscale("symlog", linthresh=bound, linscale=0.6)
     decades = [10.0**k for k in range(-6, 7) if bound <= 10.0**k <= reach]
-    decades = decades[:: math.ceil(len(decades) / 4)] if decades else []
+    decades = decades[:: math.ceil(len(decades) / 4)] if decades else [float(f"{bound / 2:.1g}")]
     ax.set_xticks([-x for x in reversed(decades)] + [0.0] + decades)
     ax.set_xticklabels([f"{x:g}" for x in ax.get_xticks()])
     ax.minorticks_off()
