@@ -79,6 +79,7 @@ def initialize(
     seed: int = 0,
     token_counts: Sequence[int] | None = None,
     target_token_counts: Sequence[int] | None = None,
+    allow_pickle: bool = False,
     **options: Any,
 ) -> InitReport:
     """Fills the input embedding tables of `model` by the initialiser named `init`, in place.
@@ -95,6 +96,7 @@ def initialize(
         vectors: a file of vectors, a checkpoint folder, a Hub id, or `PretrainedVectors`; the named sources (`bert`,
             `t5`, ...) have a Hub id of their own that this overrides.
         token_counts: how often each id occurs in the training text, for coverage by token.
+        allow_pickle: read a source that has no safetensors from its `.bin` files.
         options: keyword options of the initialiser.
 
     Raises:
@@ -122,7 +124,7 @@ def initialize(
         given = vectors
         if table.side == "target" and target_vectors is not None:
             given = target_vectors
-        context = _context(model, record, table, tokenizer, given, generator)
+        context = _context(model, record, table, tokenizer, given, generator, allow_pickle)
         rows = record.fn(context, **options)
         if context.padding_row is not None:
             rows[context.padding_row] = 0.0
@@ -186,6 +188,7 @@ def _context(
     tokenizer: Any,
     vectors: VectorSource | None,
     generator: torch.Generator,
+    allow_pickle: bool,
 ) -> InitContext:
     context = InitContext(
         num_rows=table.num_embeddings,
@@ -215,5 +218,5 @@ def _context(
             )
         assert context.tokens is not None
         wanted = word_candidates(context.tokens, context.token_family)
-        context.vectors = load_vectors(spec, tokens=wanted)
+        context.vectors = load_vectors(spec, tokens=wanted, allow_pickle=allow_pickle)
     return context

@@ -43,6 +43,9 @@ class ModelArguments:
     target_vectors: str | None = field(
         default=None, metadata={"help": "Vectors of the target language. Default: the same as --vectors."}
     )
+    allow_pickle: bool = field(
+        default=False, metadata={"help": "Read vectors of a checkpoint that has no safetensors from its .bin files."}
+    )
     freeze_embeddings: bool = field(default=False, metadata={"help": "Keep both embedding tables as initialised."})
     position_encoding: str = field(
         default="sinusoidal",
@@ -227,6 +230,7 @@ def main() -> None:
         seed=training_args.seed,
         token_counts=token_counts(encoded["train"], "input_ids", config.vocab_size),
         target_token_counts=token_counts(encoded["train"], "labels", config.decoder_vocab_size),
+        allow_pickle=model_args.allow_pickle,
     )
     statistics = table_statistics(model)
     if training_args.should_save and run.checkpoint is None:  # step 0, kept beside the trained model
