@@ -81,18 +81,21 @@ class _Request:
             if resized.new_num != resized.old_num:
                 record_event(root.config, "resize", side=side, rows=[resized.old_num, resized.new_num])
             return resized
-        fresh = ids == list(resized.new_ids)
-        report = fill_new_rows(
-            tables,
-            resized,
-            self.init,
-            tokenizer=self.tokenizer,
-            old_tokenizer=self.old_tokenizer,
-            seed=self.seed,
-            overrides=overrides,
-            ids=None if fresh else ids,
-            **options,
-        )
+        try:
+            report = fill_new_rows(
+                tables,
+                resized,
+                self.init,
+                tokenizer=self.tokenizer,
+                old_tokenizer=self.old_tokenizer,
+                seed=self.seed,
+                overrides=overrides,
+                ids=None if ids == list(resized.new_ids) else ids,
+                **options,
+            )
+        except Exception:
+            tables.resize(resized.old_num, side=side)  # no row was written: the model is as it was
+            raise
         for table in report["tables"]:
             table["left_out"] = {reason: len(rows) for reason, rows in table["left_out"].items()}
         record_event(root.config, "resize", side=side, rows=[resized.old_num, resized.new_num], **report)
@@ -137,7 +140,9 @@ class _Request:
                 options = self._own()
                 generator = torch.Generator().manual_seed(self.seed)
                 record, vectors = get_initializer(self.init), options.pop("vectors", None)
-                context = table_context(root, record, table, self.tokenizer, vectors, generator)
+                context = table_context(
+                    root, record, table, self.tokenizer, vectors, generator, allow_pickle=False
+                )
                 rows = record.fn(context, **options)
                 if context.padding_row is not None:
                     rows[context.padding_row] = 0.0
@@ -193,7 +198,7 @@ class _ResizeDecoderHook(_ResizeHook):
         mean_resizing: bool = True,
     ) -> nn.Module:
         super().__call__(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        return self.owner.get_decoder_input_embeddings()  # type: ignore[operator]
+        return next(t for t in EmbeddingTables(self.owner).input_tables if t.side == "target").module
 
 
 class _InitHook(_Hook):

@@ -1,0 +1,460 @@
+"""`patch`, `unpatch`, `patched`: transformers' own calls, by the registry."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+import threading
+
+import pytest
+import torch
+from test_new_rows import spread, word_tokenizer
+from test_tables import SEQ2SEQ, SMALL, V, bart, bert, gpt2, llama, marian, marian_with_two_vocabularies, t5
+from torch import nn
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    BartConfig,
+    BertConfig,
+    BertForMaskedLM,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    GPT2Config,
+    IBertConfig,
+    IBertForMaskedLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MobileBertConfig,
+    MobileBertForMaskedLM,
+    PreTrainedModel,
+    ViTConfig,
+    ViTModel,
+)
+
+from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
+from hf_embinit.manifest import read_manifest, record_event
+from hf_embinit.moments import xavier_bound
+from hf_embinit.patching import patch, patched, unpatch
+from hf_embinit.tables import EmbeddingTables
+
+
+def mean_rows(model: PreTrainedModel, old: int = V) -> bool:
+    """Whether every table has the mean of its first `old` rows after them (the padding row left out)."""
+    tables = EmbeddingTables(model)
+    for table in tables.own_tables:
+        rows = tables.read(table)
+        usable = [i for i in range(old) if i != table.padding_index]
+        if not torch.allclose(rows[old:], rows[usable].mean(0).expand(len(rows) - old, -1), atol=1e-5):
+            return False
+    return True
+
+
+def test_patch_gives_the_model_back_and_is_invisible() -> None:
+    model = bert()
+    keys = set(model.state_dict())
+    modules = [name for name, _ in model.named_modules()]
+    assert patch(model) is model
+    assert set(model.state_dict()) == keys and [name for name, _ in model.named_modules()] == modules
+    assert unpatch(model) is model
+    assert "resize_token_embeddings" not in vars(model) and "_init_weights" not in vars(model.bert)
+    unpatch(model)
+
+
+@pytest.mark.parametrize("build", [bert, gpt2, llama, t5, bart, marian])
+def test_every_call_of_transformers_goes_through(build) -> None:
+    model = build()
+    spread(model)
+    patch(model)
+    state = torch.get_rng_state()
+    module = model.resize_token_embeddings(V + 5)
+    assert torch.equal(state, torch.get_rng_state())
+    assert isinstance(module, nn.Embedding) and module is model.get_input_embeddings()
+    assert module.num_embeddings == V + 5 and mean_rows(model)
+    assert model.resize_token_embeddings() is module
+    model.resize_token_embeddings(V + 5, 16, False)
+    assert model.get_input_embeddings().num_embeddings == 80
+    model.resize_token_embeddings(new_num_tokens=V + 5, pad_to_multiple_of=None, mean_resizing=True)
+    assert model.config.vocab_size == V + 5
+    model.resize_token_embeddings(20)
+    assert model.get_input_embeddings().num_embeddings == 20
+
+
+def test_marian_with_padding_has_a_bias_as_long_as_its_logits() -> None:
+    model = patch(marian())
+    model.resize_token_embeddings(V + 3, pad_to_multiple_of=16)
+    ids = torch.arange(4, 12)[None]
+    assert model(input_ids=ids, decoder_input_ids=ids).logits.shape[-1] == 64
+    assert model.final_logits_bias.shape == (1, 64)
+
+
+def test_signatures_of_overriding_classes_are_met() -> None:
+    sizes = {"embedding_size": 16, "intra_bottleneck_size": 8, "true_hidden_size": 8}
+    for model in (
+        MobileBertForMaskedLM(MobileBertConfig(**{**SMALL, **sizes})),
+        IBertForMaskedLM(IBertConfig(**SMALL)),
+    ):
+        spread(model)
+        patch(model).resize_token_embeddings(V + 3, pad_to_multiple_of=8, mean_resizing=False)
+        assert model(torch.arange(V, V + 3)[None]).logits.shape[-1] == 64
+
+
+def test_two_vocabularies() -> None:
+    model = patch(marian_with_two_vocabularies())
+    model.resize_token_embeddings(V + 3)
+    module = model.resize_decoder_token_embeddings(40)
+    assert module is model.model.decoder.embed_tokens and module.num_embeddings == 40
+    assert (model.config.vocab_size, model.config.decoder_vocab_size) == (V + 3, 40)
+    assert model.final_logits_bias.shape == (1, 40)
+    decoder = BertConfig(**{**SMALL, "vocab_size": 37}, is_decoder=True, add_cross_attention=True)
+    config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**SMALL), decoder)
+    pair = patch(EncoderDecoderModel(config))
+    with pytest.raises(UnsupportedModelError, match="two vocabularies"):
+        pair.resize_token_embeddings(70)
+    pair.decoder.resize_token_embeddings(40)
+    pair.encoder.resize_token_embeddings(70)
+    assert (pair.config.encoder.vocab_size, pair.config.decoder.vocab_size) == (70, 40)
+    assert [event["side"] for event in pair.config.embinit] == ["target", "source"]
+
+
+def test_inner_models_resize_the_whole() -> None:
+    model = bert()
+    spread(model)
+    patch(model)
+    module = model.bert.resize_token_embeddings(V + 4)
+    assert module is model.bert.embeddings.word_embeddings
+    assert model.cls.predictions.bias.shape == (V + 4,) and mean_rows(model)
+    assert read_manifest(model)[-1]["rows"] == [V, V + 4]
+
+
+def test_through_a_peft_wrapper_made_before_or_after() -> None:
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(target_modules=["q_proj"])
+    for order in ("patch first", "wrap first"):
+        model = llama()
+        spread(model)
+        if order == "patch first":
+            wrapped = peft.get_peft_model(patch(model), lora)
+        else:
+            wrapped = patch(peft.get_peft_model(model, lora))
+        wrapped.resize_token_embeddings(V + 4)
+        assert mean_rows(model) and model.lm_head.out_features == V + 4
+        merged = wrapped.merge_and_unload()
+        merged.resize_token_embeddings(V + 6)
+        assert read_manifest(merged)[-1]["rows"] == [V + 4, V + 6]
+        assert unpatch(wrapped) is wrapped and "resize_token_embeddings" not in vars(model)
+
+
+def test_deepcopy_and_pickle_carry_the_patch_and_nothing_else() -> None:
+    model = patch(bert(), "zeros")
+    copied = copy.deepcopy(model)
+    pickled = pickle.loads(pickle.dumps(model))
+    inner = copy.deepcopy(model.bert)
+    for other in (copied, pickled):
+        other.bert.resize_token_embeddings(V + 2)
+        assert other.cls.predictions.bias.shape == (V + 2,)
+        assert not other.bert.embeddings.word_embeddings.weight[V:].any()
+    inner.resize_token_embeddings(V + 2)
+    assert inner.config.vocab_size == V + 2
+    assert model.config.vocab_size == V and model.cls.predictions.bias.shape == (V,)
+    assert not read_manifest(model)
+
+
+def test_other_models_are_untouched_and_patching_again_replaces() -> None:
+    model, other = patch(gpt2(), "zeros"), gpt2()
+    other.resize_token_embeddings(V + 1)
+    assert other.transformer.wte.weight[V:].any() and not read_manifest(other)
+    patch(patch(model, "mean_cov"), "zeros").resize_token_embeddings(V + 1)
+    assert not model.transformer.wte.weight[V:].any()
+    unpatch(model).resize_token_embeddings(V + 2)
+    assert model.transformer.wte.weight[V + 1 :].any()
+
+
+def test_two_patched_models_with_one_seed_agree() -> None:
+    first = llama()
+    spread(first)
+    second = copy.deepcopy(first)
+    torch.manual_seed(1)
+    patch(first, "mean_cov", seed=4).resize_token_embeddings(V + 5)
+    torch.manual_seed(2)
+    patch(second, "mean_cov", seed=4).resize_token_embeddings(V + 5)
+    assert torch.equal(first.lm_head.weight, second.lm_head.weight)
+    assert torch.equal(first.model.embed_tokens.weight, second.model.embed_tokens.weight)
+
+
+def test_bad_requests_change_nothing() -> None:
+    model = gpt2()
+    for kwargs, error in (
+        ({"init": "maen"}, UnknownNameError),
+        ({"init": "mean", "scale": 1.0}, InvalidArgumentError),
+        ({"init": "subword_mean"}, InvalidArgumentError),
+    ):
+        with pytest.raises(error):
+            patch(model, **kwargs)
+        with pytest.raises(error), patched(**kwargs):
+            pass
+    with pytest.raises(UnsupportedModelError):
+        patch(ViTModel(ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2)))
+    patch(model)
+    with pytest.raises(InvalidArgumentError):
+        model.resize_token_embeddings(-1)
+    assert model.config.vocab_size == V and not read_manifest(model)
+
+
+def test_a_failing_initializer_leaves_the_model_as_it_was() -> None:
+    model = llama()
+    spread(model)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    tokenizer = word_tokenizer()
+    patch(model, "copy", tokenizer=tokenizer, of="no such token")
+    tokenizer.add_tokens(["new", "newer"])
+    with pytest.raises(InvalidArgumentError):
+        model.resize_token_embeddings(V + 2)
+    assert model.config.vocab_size == V and not read_manifest(model)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_with_a_tokenizer_names_and_reached_padding_rows_count() -> None:
+    model = llama()
+    spread(model)
+    tokenizer = word_tokenizer(V - 6)  # six rows of padding
+    patch(model, "subword_mean", tokenizer=tokenizer)
+    before = model.model.embed_tokens.weight.detach().clone()
+    tokenizer.add_tokens([f"w{i} w{i + 1}" for i in range(1, 9)])
+    model.resize_token_embeddings(len(tokenizer))
+    weight = model.model.embed_tokens.weight
+    assert len(weight) == len(tokenizer) == V + 2
+    assert torch.equal(weight[: V - 6], before[: V - 6])
+    for i in range(8):
+        assert torch.allclose(weight[V - 6 + i], (before[i + 1] + before[i + 2]) / 2, atol=1e-6)
+    tokenizer.add_tokens(["w1 w5"])
+    model.resize_token_embeddings(len(tokenizer))
+    assert torch.allclose(weight[V + 2], (before[1] + before[5]) / 2, atol=1e-6)
+
+
+def test_overrides_at_patch_time() -> None:
+    model = llama()
+    spread(model)
+    tokenizer = word_tokenizer()
+    overrides = {"like7": ("copy", {"of": "w7"}), "never added": "zeros"}
+    patch(model, tokenizer=tokenizer, overrides=overrides)
+    tokenizer.add_tokens(["plain", "like7"])
+    model.resize_token_embeddings(len(tokenizer))
+    for weight in (model.model.embed_tokens.weight, model.lm_head.weight):
+        assert torch.allclose(weight[V], weight[:V].mean(0), atol=1e-6)
+        assert torch.allclose(weight[V + 1], weight[7], atol=1e-6)
+
+
+def test_events_survive_saving(tmp_path) -> None:
+    model = llama()
+    spread(model)
+    patch(model, "mean_cov", seed=3, scale=1e-4).resize_token_embeddings(V + 2)
+    model.resize_token_embeddings(V + 4)
+    model.save_pretrained(tmp_path)
+    events = read_manifest(tmp_path)
+    assert events == read_manifest(str(tmp_path)) == read_manifest(tmp_path / "config.json")
+    assert events == json.loads(json.dumps(read_manifest(model)))
+    assert events == read_manifest(AutoModelForCausalLM.from_pretrained(tmp_path))
+    first = events[0]
+    assert (first["event"], first["init"], first["seed"], first["rows"]) == (
+        "resize",
+        "mean_cov",
+        3,
+        [V, V + 2],
+    )
+    assert first["options"] == {"scale": 1e-4} and first["version"]
+    assert [table["name"] for table in first["tables"]] == ["model.embed_tokens.weight", "lm_head.weight"]
+    assert first["tables"][0]["rows"] == [V, V + 2]
+    assert "resize_token_embeddings" not in vars(AutoModelForCausalLM.from_pretrained(tmp_path))
+
+
+def test_manifest_errors(tmp_path) -> None:
+    from hf_embinit.errors import DataNotFoundError
+
+    with pytest.raises(DataNotFoundError, match=r"config\.json"):
+        read_manifest(tmp_path)
+    config = GPT2Config()
+    assert read_manifest(config) == []
+    config.embinit = "by hand"
+    with pytest.raises(InvalidArgumentError, match=r"config\.embinit"):
+        record_event(config, "initialize")
+    config = GPT2Config()
+    entry = record_event(
+        config, "x", rows=range(2), value=torch.tensor([1.5]), bad=float("nan"), path=tmp_path
+    )
+    assert entry["rows"] == [0, 1] and entry["value"] == [1.5] and entry["bad"] == "nan"
+    assert json.loads(json.dumps(config.embinit)) == config.embinit
+    shallow = copy.copy(config)
+    record_event(shallow, "y")
+    assert len(config.embinit) == 1
+
+
+def uniform_rows(model: PreTrainedModel) -> bool:
+    """Whether the input tables look like Xavier-uniform draws, the padding row being zero."""
+    for table in EmbeddingTables(model).input_tables:
+        bound = xavier_bound(table.num_embeddings, table.embedding_dim)
+        rows = table.parameter.detach()
+        if not (0.95 * bound < rows.abs().max() <= bound):
+            return False
+        if table.padding_index is not None and rows[table.padding_index].any():
+            return False
+    return True
+
+
+CONFIGS = [
+    BertConfig(**SMALL),
+    GPT2Config(vocab_size=V, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0),
+    LlamaConfig(**SMALL),
+    BartConfig(**SEQ2SEQ),
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.model_type)
+def test_models_built_inside_are_initialized_by_name(config) -> None:
+    config = copy.deepcopy(config)
+    torch.manual_seed(0)
+    with patched("xavier", seed=2):
+        model = AutoModel.from_config(config)
+    assert uniform_rows(model)
+    assert [(event["event"], event["init"]) for event in read_manifest(model)] == [("initialize", "xavier")]
+    torch.manual_seed(0)
+    plain = AutoModel.from_config(copy.deepcopy(config))
+    assert not uniform_rows(plain)
+    tables = {t.name for t in EmbeddingTables(model).input_tables}
+    for name, tensor in model.named_parameters():
+        if name not in tables:
+            assert torch.equal(tensor, plain.get_parameter(name)), f"{name} changed"
+
+
+def test_patched_equals_initialize() -> None:
+    from hf_embinit.initialization import initialize
+
+    with patched("xavier", seed=5):
+        inside = BertForMaskedLM(BertConfig(**SMALL))
+    outside = bert()
+    initialize(outside, "xavier", seed=5)
+    weight = inside.bert.embeddings.word_embeddings.weight
+    assert torch.equal(weight, outside.bert.embeddings.word_embeddings.weight)
+    assert inside.cls.predictions.decoder.weight is weight
+
+
+def test_loaded_rows_are_never_initialized_again(tmp_path) -> None:
+    model = llama()
+    model.save_pretrained(tmp_path)
+    with patched("xavier"):
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+        base = AutoModel.from_pretrained(tmp_path)
+    assert torch.equal(loaded.model.embed_tokens.weight, model.model.embed_tokens.weight)
+    assert torch.equal(base.embed_tokens.weight, model.model.embed_tokens.weight)
+    assert not read_manifest(loaded)
+
+
+def test_patched_serves_helpers_that_resize(tmp_path) -> None:
+    """The model comes from elsewhere, and the helper knows nothing of us."""
+
+    def helper(model: PreTrainedModel) -> None:
+        model.resize_token_embeddings(V + 2, pad_to_multiple_of=4)
+
+    for build in (llama, bart, marian, bert):
+        model = build()
+        spread(model)
+        with patched("mean"):
+            helper(model)
+        assert mean_rows(model) and read_manifest(model)[-1]["init"] == "mean"
+        assert not vars(model).keys() & {"resize_token_embeddings", "_init_weights"}
+        model.resize_token_embeddings(V + 9)
+        assert len(read_manifest(model)) == 1
+
+
+def methods() -> dict[tuple[type, str], object]:
+    found = {}
+    classes = [PreTrainedModel]
+    for cls in classes:
+        classes.extend(c for c in cls.__subclasses__() if c not in classes)
+        for name in ("resize_token_embeddings", "resize_decoder_token_embeddings", "initialize_weights"):
+            if name in vars(cls):
+                found[cls, name] = vars(cls)[name]
+    return found
+
+
+def test_transformers_is_restored_after_exceptions_and_nesting() -> None:
+    before = methods()
+    model = llama()
+    spread(model)
+    with pytest.raises(RuntimeError, match="ours"), patched("zeros"):
+        with patched("mean"):
+            assert methods() != before
+            model.resize_token_embeddings(V + 1)
+        model.resize_token_embeddings(V + 2)
+        raise RuntimeError("ours")
+    assert methods() == before
+    assert [event["init"] for event in read_manifest(model)] == ["mean", "zeros"]
+    with patched("xavier"):
+        import transformers.models.opt.modeling_opt as opt  # a class that is imported inside
+        from transformers import OPTConfig
+
+        config = OPTConfig(
+            vocab_size=V, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, ffn_dim=24
+        )
+        inside = opt.OPTForCausalLM(config)
+    assert uniform_rows(inside) and methods().items() >= before.items()
+    assert not any(hasattr(method, "_hf_embinit_original") for method in methods().values())
+
+
+def test_threads_do_not_see_each_other() -> None:
+    before = methods()
+    barrier = threading.Barrier(3, timeout=30)
+    results: dict[str, list[str]] = {}
+    failures: list[BaseException] = []
+
+    def work(init: str | None) -> None:
+        try:
+            model = llama()
+            barrier.wait()
+            if init is None:
+                barrier.wait()
+                model.resize_token_embeddings(V + 2)
+            else:
+                with patched(init):
+                    barrier.wait()
+                    model.resize_token_embeddings(V + 2)
+            results[str(init)] = [event["init"] for event in read_manifest(model)]
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(init,)) for init in ("mean", "zeros", None)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert results == {"mean": ["mean"], "zeros": ["zeros"], "None": []}
+    assert methods() == before
+
+
+def test_init_weights_of_a_patched_model_uses_the_registry(tmp_path) -> None:
+    model = patch(bert(), "xavier", seed=1)
+    words = model.bert.embeddings.word_embeddings
+    other = model.bert.embeddings.position_embeddings.weight.detach().clone()
+    model._init_weights(words)
+    assert uniform_rows(model)
+    assert torch.equal(other, model.bert.embeddings.position_embeddings.weight)
+    before = words.weight.detach().clone()
+    patch(model, "mean")._init_weights(words)  # needs an old table: the model's own initialisation
+    assert not torch.equal(before, words.weight) and not uniform_rows(model)
+    patch(model, "xavier")
+    for module in model.modules():
+        module._is_hf_initialized = False
+    model.init_weights()
+    assert uniform_rows(model)
+
+
+def test_the_meta_device_is_refused_before_anything_changes() -> None:
+    with torch.device("meta"):
+        model = LlamaForCausalLM(LlamaConfig(**SMALL))
+    patch(model)
+    with pytest.raises(UnsupportedModelError, match="meta device"):
+        model.resize_token_embeddings(V + 1)
+    assert model.config.vocab_size == V and model.lm_head.weight.shape[0] == V
+    with patched("xavier"), torch.device("meta"):
+        LlamaForCausalLM(LlamaConfig(**SMALL))
