@@ -206,7 +206,8 @@ class _InitHook(_Hook):
 
     def __call__(self, module: nn.Module) -> None:
         type(self.owner)._init_weights(self.owner, module)
-        if isinstance(module, nn.Embedding):
+        head = isinstance(module, nn.Linear) and self.root.get_output_embeddings() is module
+        if isinstance(module, nn.Embedding) or head:  # a tied head overwrites the table when its turn comes
             self.request.make_table(self.root, module)
 
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class ResizeResult:
-    """What a resize did: sizes before and after, and the new rows of each table (none when it shrank)."""
+    """What a resize did: sizes before and after, and the new rows of each table (empty unless it grew)."""
 
     old_num: int
     new_num: int
@@ -128,12 +128,12 @@ class EmbeddingTables:
         result = ResizeResult(old, new, side)
         for table in tables:
             _require_values(table)
+            if table.tied_to is None:
+                first = old if table.surplus_moves or table.surplus < 0 else table.num_embeddings
+                result.new_rows[table.name] = range(first, max(first, first + new - old))
         if new != old:
             done: set[int] = set()
             for table in tables:
-                if table.tied_to is None:
-                    first = old if table.surplus_moves or table.surplus < 0 else table.num_embeddings
-                    result.new_rows[table.name] = range(first, max(first, first + new - old))
                 for slot in (table.slot, *table.bias):
                     if id(slot) not in done:
                         done.add(id(slot))
