@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from .checkpoints import read_embedding_table
 from .files import read_vectors, write_vectors
-from .pretrained_vectors import PretrainedVectors, TokenFamily, rows_digest
+from .pretrained_vectors import PretrainedVectors, rows_digest
 from .sources import SOURCES, load_vectors
 
 __all__ = [
     "SOURCES",
     "PretrainedVectors",
-    "TokenFamily",
     "load_vectors",
     "read_embedding_table",
     "read_vectors",

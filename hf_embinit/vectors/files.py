@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InvalidArgumentError, VectorFileError
+from ..tokens import TokenFamily
 from .binary_format import read_binary_rows
-from .pretrained_vectors import PretrainedVectors, TokenFamily, rows_digest
+from .pretrained_vectors import PretrainedVectors, rows_digest
 from .rows import RowCollector
 from .streams import choose_member, is_zip, read_blocks, split_member
 from .text_format import looks_binary, read_text_rows

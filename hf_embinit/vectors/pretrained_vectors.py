@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
-TokenFamily = Literal["words", "wordpiece", "byte_level", "sentencepiece"]
-"""How tokens spell word starts: plain words; BERT's `##` continues one; GPT-2's `Ġ`; SentencePiece's `▁`."""
+from ..tokens import TokenFamily
 
 
 @dataclass

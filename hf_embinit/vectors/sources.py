@@ -7,9 +7,10 @@ from os import PathLike
 from pathlib import Path
 
 from ..errors import DataNotFoundError
+from ..tokens import TokenFamily
 from .checkpoints import read_embedding_table
 from .files import read_vectors
-from .pretrained_vectors import PretrainedVectors, TokenFamily
+from .pretrained_vectors import PretrainedVectors
 from .streams import split_member
 
 SOURCES = {

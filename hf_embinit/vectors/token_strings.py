@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataNotFoundError
-from .pretrained_vectors import TokenFamily
+from ..tokens import TokenFamily, token_family
 
 TOKENIZER_FILES = (
     "tokenizer*",
@@ -35,38 +34,7 @@ def read_token_strings(folder: Path) -> tuple[dict[int, str], TokenFamily, list[
         tokens[index] = token
     for index in shared:  # a compacted vocabulary gives the unknown token's id to dropped pieces
         tokens[index] = tokenizer.convert_ids_to_tokens(index)
-    return tokens, family_of(tokenizer), list(tokenizer.all_special_tokens)
-
-
-def family_of(tokenizer: Any) -> TokenFamily:
-    """How a tokenizer spells word starts: from its decoder and pre-tokenizer, else from its vocabulary."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        parts = json.loads(backend.to_str())
-        if (parts.get("model") or {}).get("type") == "WordPiece":
-            return "wordpiece"
-        names = ("decoder", "pre_tokenizer", "normalizer")
-        steps = [step for name in names for step in _steps(parts.get(name))]
-        kinds = {step.get("type") for step in steps}
-        if "ByteLevel" in kinds:
-            return "byte_level"
-        if "Metaspace" in kinds or any("▁" in json.dumps(step, ensure_ascii=False) for step in steps):
-            return "sentencepiece"
-    vocabulary = tokenizer.get_vocab()
-    marks: dict[TokenFamily, str] = {"wordpiece": "##", "byte_level": "Ġ", "sentencepiece": "▁"}
-    counts = {family: sum(token.startswith(mark) for token in vocabulary) for family, mark in marks.items()}
-    best = max(counts, key=lambda family: counts[family])
-    return best if counts[best] > 0 else "words"
-
-
-def _steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """A decoder, pre-tokenizer or normalizer as the flat list of its steps."""
-    if not part:
-        return []
-    inner = part.get("decoders") or part.get("pretokenizers") or part.get("normalizers")
-    if part.get("type") == "Sequence" and inner:
-        return [step for each in inner for step in _steps(each)]
-    return [part]
+    return tokens, token_family(tokenizer), list(tokenizer.all_special_tokens)
 
 
 def _load(folder: Path) -> Any:
