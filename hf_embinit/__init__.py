@@ -19,8 +19,11 @@ _EXPORTS = {
     "manifest": ("read_manifest",),
     "registry": ("register_initializer",),
     "initializers": ("get_initializer", "list_initializers"),  # from here, so that the registry is full
+    "new_row_training": ("peft_config_for_new_tokens", "train_new_rows_only"),
+    "patching": ("patch", "patched", "unpatch"),
     "tokens": (),
     "vectors": ("PretrainedVectors",),
+    "vocabulary": ("ExpansionReport", "expand_vocabulary", "propose_tokens", "prune_vocabulary"),
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in (module, *names)}
 __all__ = [*(name for names in _EXPORTS.values() for name in names), "__version__", "models"]
@@ -32,8 +35,17 @@ if TYPE_CHECKING:
     from .initializers import get_initializer as get_initializer
     from .initializers import list_initializers as list_initializers
     from .manifest import read_manifest as read_manifest
+    from .new_row_training import peft_config_for_new_tokens as peft_config_for_new_tokens
+    from .new_row_training import train_new_rows_only as train_new_rows_only
+    from .patching import patch as patch
+    from .patching import patched as patched
+    from .patching import unpatch as unpatch
     from .registry import register_initializer as register_initializer
     from .vectors import PretrainedVectors as PretrainedVectors
+    from .vocabulary import ExpansionReport as ExpansionReport
+    from .vocabulary import expand_vocabulary as expand_vocabulary
+    from .vocabulary import propose_tokens as propose_tokens
+    from .vocabulary import prune_vocabulary as prune_vocabulary
 
 
 def __getattr__(name: str) -> Any:

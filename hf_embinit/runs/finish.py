@@ -19,13 +19,14 @@ SAMPLES_NAME = "test_predictions.jsonl"
 
 
 def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
-    """One figure an input table: its values against Xavier's and the position encodings', before and after scaling."""
+    """One figure an input table: its values against Xavier's and the position encodings', padding row left out."""
     tables = EmbeddingTables(model)
     for table in tables.input_tables:
         plot_embedding_distribution(
             tables.read(table),
             folder / f"embedding_distribution_{table.side}.png",
             title=f"{init}: {table.side} embeddings [{table.num_embeddings}, {table.embedding_dim}]",
+            rows=[row for row in range(table.num_embeddings) if row != table.padding_index],
         )
 
 
