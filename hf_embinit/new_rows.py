@@ -12,6 +12,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -23,6 +24,7 @@ from .errors import InvalidArgumentError
 from .initializers.context import InitContext
 from .registry import Initializer, get_initializer, list_initializers
 from .tables import EmbeddingTables, ResizeResult, Table
+from .tokens import token_family, word_candidates
 
 logger = logging.getLogger(__name__)
 
@@ -240,6 +242,8 @@ def _add_tokens(
         context.existing_tokens = splitter.convert_ids_to_tokens(list(range(min(len(splitter), num_old))))
         context.tokenize = _splitter(splitter, frozenset(rows), num_old)
         context.unknown_id = splitter.unk_token_id
+        with suppress(InvalidArgumentError):  # a spelling that only initialisers with vectors need
+            context.token_family = token_family(splitter)
 
 
 def _splitter(tokenizer: Any, rows: frozenset[int], num_old: int) -> Callable[[str], list[int]]:
@@ -267,7 +271,12 @@ def _make(
             raise InvalidArgumentError(
                 f"init {record.name!r} needs vectors=: a file of vectors, a folder or a Hub id"
             )
-        context.vectors = load_vectors(given, tokens=None)
+        wanted = None
+        if context.texts is not None and context.existing_tokens is not None:
+            words = [text.strip() for text in context.texts]
+            wanted = [*words, *map(str.lower, words)]
+            wanted += word_candidates(context.existing_tokens, context.token_family)
+        context.vectors = load_vectors(given, tokens=wanted)
         source = {k: getattr(context.vectors, k) for k in ("name", "revision", "digest")}
     rows = record.fn(context, **options)
     if tuple(rows.shape) != context.shape:

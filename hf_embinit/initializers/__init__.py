@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from ..registry import get_initializer, list_initializers
-from . import expansion, pretrained, random
+from . import expansion, mapped, pretrained, random
 from .context import InitContext
 
-__all__ = ["InitContext", "expansion", "get_initializer", "list_initializers", "pretrained", "random"]
+__all__ = [
+    "InitContext",
+    "expansion",
+    "get_initializer",
+    "list_initializers",
+    "mapped",
+    "pretrained",
+    "random",
+]

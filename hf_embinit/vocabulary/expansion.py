@@ -146,7 +146,7 @@ def expand_vocabulary(
             if t.side == side
         }
     same = [name for name, distance in report.min_distance.items() if distance == 0.0]
-    if same and init != "mean":
+    if same and init not in ("mean", "zeros"):
         warnings.warn(
             f"some of the new tokens have equal rows in {', '.join(same)}: the model cannot tell them "
             "apart until "

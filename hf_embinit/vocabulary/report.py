@@ -73,6 +73,11 @@ class ExpansionReport:
         """Ids of the new tokens."""
         return [plan.id for plan in self.tokens]
 
+    @property
+    def filled_rows(self) -> list[int]:
+        """Rows that were initialised: the new tokens', and padding that the matrix gained."""
+        return sorted({*self.token_ids, *range(self.old_num_embeddings, self.new_num_embeddings)})
+
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-serialisable values."""
         return asdict(self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..errors import UnsupportedModelError
-from ..measures.divergence import kl_divergence
+from ..measures.divergence import kl_divergence, new_token_mass, top1_agreement
 from .report import DistributionShift
 
 logger = logging.getLogger(__name__)
@@ -61,17 +61,10 @@ class ShiftMeter:
         for ids, before in zip(self.ids, self.before, strict=False):
             logits = next_token_logits(self.model, ids)
             assert logits is not None
-            new = torch.zeros(logits.shape[-1], dtype=torch.bool)
-            new[list(filled)] = True
-            kept = (~new).nonzero().flatten()
-            kept = kept[kept < before.shape[-1]]
-            new_ids = new.nonzero().flatten()
-            after = logits[: len(before)].double()
-            old = before[:, kept].double()
-            kl.append(kl_divergence(old, torch.cat([after[:, kept], after[:, new_ids]], dim=-1)))
-            log_z = after.logsumexp(-1)
-            mass.append((after[:, new_ids].logsumexp(-1) - log_z).exp())
-            same.append(kept[old.argmax(-1)] == after.argmax(-1))
+            old, after = paired_logits(before, logits[: len(before)], filled)
+            kl.append(kl_divergence(old, after))
+            mass.append(new_token_mass(after, old.shape[-1]))
+            same.append(top1_agreement(old, after) * len(old))
         if not kl:
             return None
         kls, masses = torch.cat(kl), torch.cat(mass)
@@ -81,8 +74,32 @@ class ShiftMeter:
             kl_max=float(kls.max()),
             mass_mean=float(masses.mean()),
             mass_max=float(masses.max()),
-            top1_agreement=float(torch.cat(same).double().mean()),
+            top1_agreement=sum(same) / len(kls),
         )
+
+
+def paired_logits(before: Tensor, after: Tensor, filled: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Logits `[P, n]` of the old rows that were not overwritten, `[P, n + m]` with the rows `filled` last."""
+    new = torch.zeros(after.shape[-1], dtype=torch.bool)
+    new[list(filled)] = True
+    kept = (~new[: before.shape[-1]]).nonzero().flatten()
+    return before[:, kept], torch.cat([after[:, kept], after[:, new]], dim=-1)
+
+
+def shift_by_prefix(
+    before: PreTrainedModel, after: PreTrainedModel, blocks: Iterable[Tensor], filled: Sequence[int]
+) -> Tensor:
+    """KL(p || p') `[P]` in nats at every position of blocks of old ids `[B, T]`, between two models.
+
+    Raises `UnsupportedModelError` when a model gives no logits over its vocabulary.
+    """
+    found = []
+    for ids in blocks:
+        old, new = next_token_logits(before, ids), next_token_logits(after, ids)
+        if old is None or new is None:
+            raise UnsupportedModelError(f"{type(before).__name__} gives no logits over its vocabulary")
+        found.append(kl_divergence(*paired_logits(old, new, filled)))
+    return torch.cat(found)
 
 
 def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:

@@ -36,11 +36,17 @@ def propose_tokens(
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise InvalidArgumentError(f"n={n!r}: expected a positive integer")
     pattern = re.compile(word)
-    counts = Counter(w for text in corpus for w in text.split() if pattern.fullmatch(w))
+    spelling = _spelling(tokenizer)
+    spaced = str(spelling(_PROBE)).startswith(" ")  # then a word that opens a text is another token
+    counts = Counter(
+        w
+        for text in corpus
+        for w in text.split()[1 if spaced and not text[:1].isspace() else 0 :]
+        if pattern.fullmatch(w)
+    )
     ranked = [
         w for w, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count >= min_count
     ]
-    spelling = _spelling(tokenizer)
     found: dict[str, AddedToken] = {}
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     for start in range(0, len(ranked), 1000):

@@ -1,0 +1,108 @@
+"""Pictures of a vocabulary expansion study: KL(p || p') before training, perplexity during it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from .figures import _BLUE, _GRAY, _ORANGE, _figure, _save
+
+_STYLES = [
+    ("#D55E00", "-", "o"),
+    ("#E69F00", "--", "s"),
+    ("#0072B2", "-", "^"),
+    ("#56B4E9", "--", "v"),
+    ("#009E73", "-.", "D"),
+    ("#CC79A7", ":", "x"),
+]
+_LABELS = {
+    "validation_perplexity": "validation perplexity per token",
+    "validation_word_perplexity": "validation perplexity per word",
+    "validation_bits_per_byte": "validation bits per byte",
+}
+
+
+def plot_kl_histograms(
+    kl: Mapping[str, Tensor], path: str | os.PathLike[str], *, bound: float | None = None, title: str = ""
+) -> Path:
+    """Writes a PNG with one histogram an initialiser of KL(p || p') `[P]` in nats, on one logarithmic axis.
+
+    `bound` is log(1 + m / n), drawn in each panel. Zeros are shown at the left edge.
+    """
+    if not kl or any(not len(values) for values in kl.values()):
+        raise InvalidArgumentError("kl has no values to draw")
+    positive = torch.cat([v[v > 0] for v in kl.values()] + ([torch.tensor([bound])] if bound else []))
+    low = float(torch.quantile(positive, 0.001)) / 2 if len(positive) else 1e-6
+    high = max(float(positive.max()) * 2 if len(positive) else 1.0, low * 10)
+    edges = torch.logspace(torch.tensor(low).log10(), torch.tensor(high).log10(), 61, dtype=torch.float64)
+    figure, axes = _figure(len(kl), 2.9 * len(kl), 3.2)
+    tops = []
+    for ax, (name, values) in zip(axes, kl.items(), strict=True):
+        counts = torch.histogram(values.double().clamp(low * 1.0001, high * 0.9999), edges).hist / len(values)
+        ax.stairs(counts.tolist(), edges.tolist(), fill=True, color=_BLUE, alpha=0.7)
+        tops.append(float(counts.max()))
+        if bound is not None:
+            ax.axvline(
+                bound, color=_ORANGE, linestyle="--", linewidth=1.3, label=f"log(1 + m/n) = {bound:.2g}"
+            )
+        ax.axvline(
+            float(values.mean()),
+            color=_GRAY,
+            linestyle=":",
+            linewidth=1.3,
+            label=f"mean {float(values.mean()):.2g}",
+        )
+        ax.set_xscale("log")
+        ax.set_title(name, fontsize="medium")
+        ax.set_xlabel("KL(p || p'), nats")
+        ax.legend(frameon=False, fontsize="small", loc="upper center")
+    for ax in axes:
+        ax.set_ylim(0, 1.35 * max(tops))
+    axes[0].set_ylabel("share of prefixes")
+    if title:
+        figure.suptitle(title)
+    return _save(figure, path)
+
+
+def plot_curves(
+    histories: Mapping[str, Sequence[Mapping[str, Any]]],
+    path: str | os.PathLike[str],
+    *,
+    metrics: Sequence[str] = ("validation_bits_per_byte", "validation_word_perplexity"),
+    reference: Mapping[str, float] | None = None,
+    title: str = "",
+) -> Path:
+    """Writes a PNG with one line a run of each metric by optimizer step, one panel a metric.
+
+    `reference` gives a metric's value before anything was changed, drawn as a level line.
+    """
+    if not any(m in row for rows in histories.values() for row in rows for m in metrics):
+        raise InvalidArgumentError(f"no history has any of: {', '.join(metrics)}")
+    figure, axes = _figure(len(metrics), 5.2 * len(metrics), 3.8)
+    for ax, metric in zip(axes, metrics, strict=True):
+        values: list[float] = []
+        for index, (name, rows) in enumerate(histories.items()):
+            color, style, marker = _STYLES[index % len(_STYLES)]
+            points = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
+            if not points:
+                continue
+            x, y = zip(*points, strict=True)
+            values += y
+            every = max(1, len(x) // 12)
+            ax.plot(x, y, style, color=color, marker=marker, markersize=4, markevery=every, label=name)
+        if reference and reference.get(metric) is not None:
+            ax.axhline(reference[metric], color=_GRAY, linestyle=":", linewidth=1.2, label="before expansion")
+        if values and max(values) > 5 * min(values) > 0:
+            ax.set_yscale("log")
+        ax.set_xlabel("optimizer steps")
+        ax.set_ylabel(_LABELS.get(metric, metric.replace("_", " ")))
+        ax.legend(frameon=False)
+    if title:
+        figure.suptitle(title)
+    return _save(figure, path)

@@ -1,0 +1,118 @@
+"""A small causal language model of the embedded captions, trained at first use and cached.
+
+GPT-2's architecture with tied embeddings, and a byte-level BPE small enough that many words are split:
+what it takes to study vocabulary expansion without a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from .captions import _cache_folder, _code_digest, caption_text
+from .language_modeling import pack_blocks
+
+logger = logging.getLogger(__name__)
+
+SETTINGS = {
+    "sentences": 30_000,
+    "vocab_size": 600,
+    "d_model": 128,
+    "layers": 2,
+    "heads": 4,
+    "block_size": 64,
+    "batch_size": 32,
+    "steps": 300,
+    "learning_rate": 3e-3,
+    "weight_decay": 0.1,
+    "seed": 1,
+}
+"""Steps are optimizer steps, batch sizes blocks, block sizes tokens."""
+
+
+def caption_language_model(cache_dir: str | os.PathLike | None = None) -> Path:
+    """The folder of a causal LM and its tokenizer, trained on `caption_text("en")` unless it is there.
+
+    The folder's name holds a digest of the settings and the code. It lies in `cache_dir`, or the folder that
+    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. The global random state stays as it is.
+    """
+    code = _code_digest() + Path(__file__).read_bytes()
+    key = hashlib.sha256(json.dumps(SETTINGS, sort_keys=True).encode() + code).hexdigest()[:12]
+    folder = _cache_folder(cache_dir) / f"captions-lm-{key}"
+    if not (folder / "config.json").is_file():
+        logger.info("training the captions language model, kept in %s", folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=".captions-lm-", dir=folder.parent))
+        try:
+            _train(made)
+            made.rename(folder)
+        except OSError:
+            if not (folder / "config.json").is_file():  # another process was not faster
+                raise
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return folder
+
+
+def _train(folder: Path) -> None:
+    s = SETTINGS
+    texts = list(caption_text("en", int(s["sentences"]), int(s["seed"])))
+    tokenizer = _tokenizer(texts, int(s["vocab_size"]))
+    blocks = torch.tensor(pack_blocks(texts, tokenizer, int(s["block_size"])).blocks["input_ids"][:])
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_embd=int(s["d_model"]),
+        n_layer=int(s["layers"]),
+        n_head=int(s["heads"]),
+        n_positions=256,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):  # building a model draws from the global state
+        torch.manual_seed(int(s["seed"]))
+        model = GPT2LMHeadModel(config)
+    generator = torch.Generator().manual_seed(int(s["seed"]))
+    steps = int(s["steps"])
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=s["learning_rate"], weight_decay=s["weight_decay"], betas=(0.9, 0.98)
+    )
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, s["learning_rate"], total_steps=steps)
+    model.train()
+    for _ in range(steps):
+        batch = blocks[torch.randint(len(blocks), (int(s["batch_size"]),), generator=generator)]
+        loss = model(input_ids=batch, labels=batch).loss
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    model.eval().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _tokenizer(texts: list[str], vocab_size: int) -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    end = "<|endoftext|>"
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=end, bos_token=end, unk_token=end)
