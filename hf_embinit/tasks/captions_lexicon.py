@@ -382,7 +382,7 @@ def adjectives() -> tuple[Adjective, ...]:
     entries = []
     for line in ADJECTIVES.split(";"):
         german, english, kinds = line.split()
-        form, stem, comparative = (german.lstrip("+").split(":") + ["", ""])[:3]
+        form, stem, comparative = [*german.lstrip("+").split(":"), "", ""][:3]
         base, more = ([*english.split(":"), ""])[:2]
         nouns_described = {noun for kind in kinds.split(",") for noun in ADJECTIVE_KINDS[kind]}
         entries.append(

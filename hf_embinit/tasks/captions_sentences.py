@@ -117,10 +117,10 @@ FRAMES: tuple[tuple[Frame, int], ...] = (
     ("dative", 6),
 )
 TENSES: tuple[tuple[Tense, int], ...] = (
-    ("present", 70),
+    ("present", 67),
     ("perfect", 9),
     ("future", 5),
-    ("passive", 6),
+    ("passive", 9),
     ("können", 3),
     ("wollen", 3),
     ("müssen", 2),
@@ -327,7 +327,10 @@ class SentenceMaker:
         negate = can_negate and draws.chance(0.13)
         if verb.frame in ("dative", "ditransitive"):
             kinds = ("person",) if verb.frame == "ditransitive" else verb.objects
-            clause = replace(clause, dative=self._phrase(kinds))
+            receiver = self._phrase(kinds)
+            if receiver.plural and receiver.determiner == "indefinite":
+                receiver = replace(receiver, determiner="definite")  # an article shows the case
+            clause = replace(clause, dative=receiver)
         if verb.frame in ("accusative", "ditransitive", "placement"):
             clause = replace(
                 clause, accusative=self._object(verb, subject, rich and verb.frame == "accusative", negate)
@@ -387,10 +390,13 @@ class SentenceMaker:
 
     def _object(self, verb: Verb, subject: NounPhrase, rich: bool, negate: bool) -> NounPhrase:
         phrase = self._phrase(verb.objects, rich=rich)
-        owns = subject.plural or (subject.is_person and subject.noun.gender != "n")
-        if owns and subject.is_person and phrase.possessor is None and self.draws.chance(0.15):
-            if "person" not in phrase.noun.kinds and phrase.determiner != "number":
-                return replace(phrase, determiner="possessive", possessor=subject)
+        # a possessive needs an owner with a pronoun of its own, and something that can be owned
+        can_own = subject.is_person and (subject.plural or subject.noun.gender != "n")
+        can_be_owned = (
+            "person" not in phrase.noun.kinds and not phrase.possessor and phrase.determiner != "number"
+        )
+        if can_own and can_be_owned and self.draws.chance(0.15):
+            return replace(phrase, determiner="possessive", possessor=subject)
         if negate and phrase.determiner == "indefinite":
             return replace(phrase, determiner="no")
         return phrase
@@ -424,13 +430,9 @@ class SentenceMaker:
         if clause.tense == "passive" or clause.subject.pronoun:
             return "subject"
         patient = clause.accusative
-        if (
-            patient is not None
-            and patient.determiner not in ("no", "possessive")
-            and _distinct(patient, clause.subject)
-        ):
-            if draws.chance(0.3):
-                return "accusative"
+        movable = patient is not None and patient.determiner not in ("no", "possessive")
+        if movable and _distinct(patient, clause.subject) and draws.chance(0.3):  # type: ignore[arg-type]
+            return "accusative"
         if clause.dative is not None and draws.chance(0.25):
             return "dative"
         return "subject"
@@ -464,9 +466,9 @@ class SentenceMaker:
         u = draws.uniform()
         if u < 0.09 and phrase.is_person:
             preposition = WITH if draws.chance(0.8) else WITHOUT
-            worn = self._phrase(("clothes",), determiner="indefinite")
+            worn = replace(self._phrase(("clothes",), determiner="indefinite"), plural=False)
             phrase = replace(phrase, attribute=PrepositionalPhrase(preposition, worn))
-        elif u < 0.09 and "room" in noun.kinds and determiner == "definite":
+        elif u < 0.09 and determiner == "definite":
             phrase = replace(phrase, possessor=self._phrase(("person",), determiner="definite"))
         elif 0.09 <= u < 0.24 and determiner != "no":
             relative = self._relative(phrase)

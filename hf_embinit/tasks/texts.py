@@ -33,8 +33,8 @@ def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
             splits = load_from_hub(name)
         else:
             raise DataNotFoundError(
-                f"corpus {spec!r}: {name!r} is no file, no folder and no Hub id (owner/name); give --data_dir "
-                f"or set {DATA_VARIABLE} to a folder that has it"
+                f"corpus {spec!r}: {name!r} is no file, no folder and no Hub id (owner/name); "
+                f"give --data_dir or set {DATA_VARIABLE} to a folder that has it"
             )
         if "train" not in splits:
             raise DataNotFoundError(f"corpus {spec!r} has no training split; it has: {', '.join(splits)}")
