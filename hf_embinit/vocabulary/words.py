@@ -47,6 +47,7 @@ def propose_tokens(
     ranked = [
         w for w, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count >= min_count
     ]
+    known = tokenizer.get_vocab()
     found: dict[str, AddedToken] = {}
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     for start in range(0, len(ranked), 1000):
@@ -54,7 +55,7 @@ def propose_tokens(
         encoded = tokenizer([str(spelling(w)) for w in batch], add_special_tokens=False)["input_ids"]
         for one, ids in zip(batch, encoded, strict=True):
             key = normalizer.normalize_str(one) if normalizer is not None else one
-            if len(ids) > 1 and key not in found:  # "Frodo" and "frodo" may be one word to the tokenizer
+            if len(ids) > 1 and str(spelling(one)) not in known and key not in found:  # "Frodo" and "frodo" may be one word to the tokenizer
                 found[key] = spelling(one)
                 if len(found) == n:
                     return list(found.values())
