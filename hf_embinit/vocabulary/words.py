@@ -54,8 +54,9 @@ def propose_tokens(
         batch = ranked[start : start + 1000]
         encoded = tokenizer([str(spelling(w)) for w in batch], add_special_tokens=False)["input_ids"]
         for one, ids in zip(batch, encoded, strict=True):
+            # "Frodo" and "frodo" may be one word to the tokenizer
             key = normalizer.normalize_str(one) if normalizer is not None else one
-            if len(ids) > 1 and str(spelling(one)) not in known and key not in found:  # "Frodo" and "frodo" may be one word to the tokenizer
+            if len(ids) > 1 and str(spelling(one)) not in known and key not in found:
                 found[key] = spelling(one)
                 if len(found) == n:
                     return list(found.values())
