@@ -207,23 +207,19 @@ class EmbeddingTables:
                     setattr(holder, key, new)
 
     def _size_holders(self) -> list[tuple[object, set[Side]]]:
-        """Modules and configs that may keep a vocabulary size, with the sides of the tables they are
-        about."""
-        sides = {t.side for t in self.tables}
+        """Modules that a table is part of, and their configs, with the sides of those tables."""
+        places = [(t.side, p.name) for t in self.tables for slot in (t.slot, *t.bias) for p in slot.places]
+        two = len({side for side, _ in places}) > 1
         holders: dict[int, tuple[object, set[Side]]] = {}
         for name, module in self.model.named_modules():
-            prefix = f"{name}." if name else ""
-            inside: set[Side] = {
-                t.side for t in self.tables for p in t.slot.places if p.name.startswith(prefix)
-            }
-            if not inside and len(sides) > 1:
+            inside = {side for side, place in places if place.startswith(f"{name}." if name else "")}
+            if not inside:
                 continue
-            holders[id(module)] = (module, inside or sides)
+            holders[id(module)] = (module, inside)
             config = getattr(module, "config", None)
             if isinstance(config, PreTrainedConfig):
-                for one in (config, config.get_text_config()) if len(sides) == 1 else (config,):
-                    known = holders.setdefault(id(one), (one, set()))
-                    known[1].update(inside)
+                for one in (config,) if two else (config, config.get_text_config()):
+                    holders.setdefault(id(one), (one, set()))[1].update(inside)
         return list(holders.values())
 
 
@@ -231,8 +227,6 @@ def _side_of_size(key: str, sides: set[Side]) -> Side:
     """Which vocabulary a size called `key` is about, when its holder is about `sides`."""
     if len(sides) == 1:
         return next(iter(sides))
-    if not sides:
-        return "shared"
     return "target" if key.startswith(TARGET_PREFIXES) else "source"
 
 
