@@ -25,8 +25,8 @@ class CorpusArguments:
     corpus: list[str] = field(
         metadata={
             "help": "Training text, one or more of: `captions:<language>` (the embedded corpus), or the "
-            "training split of a data set with the column to read, `<name, folder, file or Hub id>:<column>`, "
-            "such as `multi30k:de`. Names are looked for in --data_dir, then in HF_EMBINIT_DATA, then on the Hub."
+            "training split of a data set with the column to read, `<name, folder or Hub id>:<column>` "
+            "(`multi30k:de`). Names are looked for in --data_dir, then in HF_EMBINIT_DATA, then on the Hub."
         }
     )
     language: str = field(metadata={"help": "Language of the text, by spaCy's code: de, en, ..."})

@@ -454,7 +454,9 @@ class SentenceMaker:
         draws = self.draws
         noun = self._noun(kinds)
         plural = draws.chance(0.25)
-        determiner = determiner or draws.weighted(PLURAL_DETERMINERS if plural else SINGULAR_DETERMINERS)
+        if determiner is None:
+            drawn: Determiner = draws.weighted(PLURAL_DETERMINERS if plural else SINGULAR_DETERMINERS)
+            determiner = drawn
         if determiner == "number":
             plural = True
         phrase = NounPhrase(noun, determiner, plural)
