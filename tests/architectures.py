@@ -84,6 +84,9 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "MobileBertForMaskedLM": {"embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
     "Nemotron3_5TranscribeForConditionalGeneration": {
         "audio_config.diarization_config.head_config.audio_hidden_size": 32,
+        "audio_config.asr_config.num_key_value_heads": 4,  # saved as one matrix with queries and keys
+        "audio_config.diarization_config.audio_config.num_key_value_heads": 4,
+        "word_timestamp_config.num_key_value_heads": 4,
         "word_timestamp_config.vocab_size": 64,  # of another tokenizer
         "word_timestamp_config.blank_token_id": 63,
     },
