@@ -1,4 +1,4 @@
-"""The three models: against torch's own transformer, against themselves under padding, caching, saving and resizing."""
+"""The models against torch's transformer, and against themselves when padded, cached, saved and resized."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small(kind=VanillaTransformerForConditionalGeneration, seed=0, attn_implemen
         config = VanillaTransformerConfig(**sizes | choices)
         model = kind._from_config(config, attn_implementation=attn_implementation)
         with torch.no_grad():
-            for name, parameter in model.named_parameters():
+            for parameter in model.parameters():
                 if parameter.ndim == 1:
                     parameter.add_(torch.randn_like(parameter) * 0.3)
     return model.eval()
@@ -269,7 +269,8 @@ def test_ids_and_embeddings_together_raise_a_sentence():
         small()(decoder_input_ids=tokens(1, 3))
 
 
-# ---------------------------------------------------------------------------------------------- initialisation
+# ----------------------------------------------------------------------------------------------
+# initialisation
 
 
 def test_initial_weights_are_xavier():
@@ -464,7 +465,8 @@ def test_frozen_tables_stay_frozen(tmp_path):
     assert loaded.get_input_embeddings().weight.grad is None and loaded.lm_head.weight.grad is not None
 
 
-# ---------------------------------------------------------------------------------------------- other ways to run
+# ---------------------------------------------------------------------------------------------- other ways
+# to run
 
 
 @pytest.mark.parametrize("kind", KINDS)

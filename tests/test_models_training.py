@@ -1,4 +1,4 @@
-"""Training: exact accumulation, the loss at real tokens, checkpointing, and the fast operations against plain ones."""
+"""Training: exact accumulation, the loss at real tokens, checkpointing, the fast operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hf_embinit.models import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerForSequenceClassification,
 )
-from hf_embinit.models import blocks_vanilla_transformer as blocks
+from hf_embinit.models import cpu_training_vanilla_transformer as fast
 
 KINDS = [
     VanillaTransformerForConditionalGeneration,
@@ -165,17 +165,29 @@ def test_gradient_checkpointing_changes_nothing(kind, encoding):
         torch.testing.assert_close(gradient, seen[1][1][name])
 
 
-@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "rotary", "relative", "none"])
-def test_translation_is_learnt(encoding):
-    """Reversing a sequence needs order; `none` must fall behind, or this test could not fail."""
+@pytest.mark.parametrize(
+    ("encoding", "least", "most"),
+    [
+        ("sinusoidal", 0.8, 1.0),
+        ("learned", 0.8, 1.0),
+        ("rotary", 0.4, 1.0),  # no positions in cross-attention, so reversing is learnt more slowly
+        ("relative", 0.4, 1.0),
+        ("none", 0.0, 0.35),  # eight tokens: chance is 0.125
+    ],
+)
+def test_reversing_a_sequence_is_learnt_with_positions_only(encoding, least, most):
     model = small(
-        VanillaTransformerForConditionalGeneration, position_encoding=encoding, dropout_rate=0.05
+        VanillaTransformerForConditionalGeneration,
+        position_encoding=encoding,
+        norm_position="pre",
+        dropout_rate=0.05,
+        max_position_embeddings=64,
     ).train()
     generator = torch.Generator().manual_seed(0)
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        for _ in range(250):
+        for _ in range(300):
             source = torch.randint(4, 12, (32, 6), generator=generator)
             loss = model(source, labels=source.flip(1)).loss
             optimizer.zero_grad()
@@ -183,18 +195,18 @@ def test_translation_is_learnt(encoding):
             optimizer.step()
     source = torch.randint(4, 12, (64, 6), generator=generator)
     made = model.eval().generate(source, max_new_tokens=6, min_new_tokens=6)[:, 1:]
-    correct = (made == source.flip(1)).float().mean()
-    assert correct < 0.6 if encoding == "none" else correct > 0.8
+    assert least <= (made == source.flip(1)).float().mean() <= most
 
 
-# ---------------------------------------------------------------------------------------------- fast operations
+# ---------------------------------------------------------------------------------------------- fast
+# operations
 
 
 def test_dropout_masks_have_the_asked_rate_and_mean():
     with torch.random.fork_rng():
         torch.manual_seed(0)
         for rate in (0.1, 0.25, 0.5):
-            mask = blocks.keep_mask(torch.empty(101, 103, 11), rate)
+            mask = fast.keep_mask(torch.empty(101, 103, 11), rate)
             count = mask.numel()
             assert abs((mask == 0).float().mean() - rate) < 4 * (rate * (1 - rate) / count) ** 0.5
             assert mask.unique().numel() == 2 and mask.max().item() == pytest.approx(1 / (1 - rate), rel=1e-4)
@@ -220,28 +232,49 @@ def test_gradients_of_the_fast_operations():
         return torch.randn(*shape, dtype=torch.float64, generator=generator).requires_grad_()
 
     check = torch.autograd.gradcheck
-    assert check(lambda x: blocks.SplitHeads.apply(x), numbers(2, 3, 3, 2, 4))
-    assert check(seeded(lambda x: blocks.DroppedRelu.apply(x, 0.3)), numbers(5, 7))
-    assert check(seeded(lambda x, y: blocks.add_dropped(x, y, 0.3, True)), (numbers(5, 7), numbers(5, 7)))
+    assert check(lambda x: fast.SplitHeads.apply(x), numbers(2, 3, 3, 2, 4))
+    assert check(seeded(lambda x: fast.DroppedRelu.apply(x, 0.3)), numbers(5, 7))
+    assert check(seeded(lambda x, y: fast.add_dropped(x, y, 0.3, True)), (numbers(5, 7), numbers(5, 7)))
     q, k, v = numbers(2, 2, 3, 4), numbers(2, 2, 5, 4), numbers(2, 2, 5, 4)
     for mask in (None, numbers(1, 2, 3, 5), numbers(2, 1, 3, 5)):
-        attention = seeded(lambda q, k, v, mask: blocks.DroppedAttention.apply(q, k, v, mask, 0.3))
+        attention = seeded(lambda q, k, v, mask: fast.DroppedAttention.apply(q, k, v, mask, 0.3))
         assert check(attention, (q, k, v, mask))
     labels = torch.tensor([1, 5, 0])
-    assert check(lambda x: blocks.PrivateCrossEntropy.apply(x.clone(), labels, 0.25), numbers(3, 6))
+    assert check(lambda x: fast.PrivateCrossEntropy.apply(x.clone(), labels, 0.25), numbers(3, 6))
 
 
 def test_fast_attention_without_dropped_weights_is_attention():
     q, k, v = torch.randn(3, 2, 4, 6, 8, generator=torch.Generator().manual_seed(0)).unbind(0)
     keep_all = 1e-9  # rounds to no 65536th
     for causal in (False, True):
-        mask = blocks.additive_mask(None, q, k, causal)
+        mask = fast.additive_mask(None, q, k, causal)
         expected = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).transpose(1, 2)
-        torch.testing.assert_close(blocks.DroppedAttention.apply(q, k, v, mask, keep_all), expected)
+        torch.testing.assert_close(fast.DroppedAttention.apply(q, k, v, mask, keep_all), expected)
 
 
 def test_cross_entropy_of_extreme_logits():
     logits = torch.tensor([[300.0, -300.0, 0.0], [0.0, 1e4, 0.0]])
     labels = torch.tensor([1, 1])
     expected = nn.functional.cross_entropy(logits, labels, reduction="sum")
-    torch.testing.assert_close(blocks.PrivateCrossEntropy.apply(logits.clone(), labels, 1.0), expected)
+    torch.testing.assert_close(fast.PrivateCrossEntropy.apply(logits.clone(), labels, 1.0), expected)
+
+
+@pytest.mark.parametrize("dropout_rate", [0.0, 0.1])
+@pytest.mark.parametrize("encoding", ["sinusoidal", "relative"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_on_the_left_gives_finite_gradients(kind, encoding, dropout_rate):
+    model = small(kind, position_encoding=encoding, dropout_rate=dropout_rate).train()
+    batch = {name: value.flip(1) if value.ndim == 2 else value for name, value in batch_for(kind).items()}
+    with torch.random.fork_rng():
+        model(**batch).loss.backward()
+    assert all(gradient.isfinite().all() for gradient in gradients(model).values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_autocast_trains(kind):
+    model = small(kind, dropout_rate=0.1).train()
+    with torch.random.fork_rng():
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = model(**batch_for(kind)).loss
+        loss.backward()
+    assert loss.isfinite() and all(gradient.isfinite().all() for gradient in gradients(model).values())

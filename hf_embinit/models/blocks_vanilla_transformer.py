@@ -16,6 +16,16 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .cpu_training_vanilla_transformer import (
+    DroppedAttention,
+    DroppedRelu,
+    PrivateCrossEntropy,
+    SplitHeads,
+    add_dropped,
+    additive_mask,
+    drop,
+    is_plain,
+)
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -35,7 +45,7 @@ def sinusoidal_table(num_positions: int, width: int, base: float = 10000.0) -> T
 
 
 def positions_from_mask(
-    attention_mask: Tensor | None, past_length: int | Tensor, length: int, device
+    attention_mask: Tensor | None, past_length: int | Tensor, length: int, device: torch.device
 ) -> Tensor:
     """Position of each of the last `length` tokens, `[B or 1, length]`: 0 at the first real token of its row.
 
@@ -48,7 +58,7 @@ def positions_from_mask(
 
 
 class PositionEncoding(nn.Module):
-    """What a stack knows of positions: rows added to its input, a rotation of queries and keys, or a score bias."""
+    """Positions: rows added to the input, a rotation of queries and keys, or a bias of the scores."""
 
     def __init__(self, config: VanillaTransformerConfig, bidirectional: bool):
         super().__init__()
@@ -65,7 +75,7 @@ class PositionEncoding(nn.Module):
             self.relative_bias = nn.Embedding(config.relative_attention_num_buckets, config.num_heads)
 
     def add(self, hidden_states: Tensor, position_ids: Tensor, length: int | Tensor) -> Tensor:
-        """`[B, T, D]` plus the row of each position; `ValueError` if `length` (with past tokens) is too long."""
+        """`[B, T, D]` plus the row of each position; a `length` (with past tokens) over the limit raises."""
         kind, limit = self.config.position_encoding, self.config.max_position_embeddings
         if kind not in ("sinusoidal", "learned"):
             return hidden_states
@@ -74,7 +84,7 @@ class PositionEncoding(nn.Module):
                 f"The input has {length} positions, but max_position_embeddings is {limit}; "
                 "truncate it, or build the model with a larger max_position_embeddings."
             )
-        table = self.table if kind == "sinusoidal" else self.embed_positions.weight
+        table: Any = self.table if kind == "sinusoidal" else self.embed_positions.weight
         return hidden_states + nn.functional.embedding(position_ids, table).to(hidden_states.dtype)
 
     def rotation(self, position_ids: Tensor, dtype: torch.dtype) -> Rotation | None:
@@ -126,7 +136,7 @@ class PositionEncoding(nn.Module):
 
 
 class FusedLinear(nn.Linear):
-    """Several projections of one input in one product; each block of rows is initialised as its own matrix."""
+    """Several projections of one input in one product, each initialised as the matrix that it is."""
 
     def __init__(self, in_features: int, out_features: int, num_blocks: int):
         super().__init__(in_features, out_features * num_blocks)
@@ -140,60 +150,6 @@ def rotate(x: Tensor, rotation: Rotation) -> Tensor:
     return x * cos + torch.cat([-second, first], dim=-1) * sin
 
 
-def is_plain(x: Tensor, rate: float, training: bool) -> bool:
-    """Whether this is a training step with dropout on the CPU, uncompiled: where the operations here beat torch's."""
-    return training and rate > 0 and x.device.type == "cpu" and not torch.compiler.is_compiling()
-
-
-def keep_mask(like: Tensor, rate: float) -> Tensor:
-    """What dropout multiplies by: 0 with probability `rate` (to 1/65536), else what keeps the mean; shape as `like`.
-
-    For the CPU, from 16 random bits a number: torch's own draws (`bernoulli_`) took 2.2 ms for 269,000 numbers where
-    this takes 0.25 ms, and 7 % of a training step.
-    """
-    count = like.numel()
-    bits = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
-    dropped = round(rate * 65536)
-    mask = torch.empty(like.shape, dtype=like.dtype)
-    torch.ge(bits.view(like.shape), dropped - 32768, out=mask)
-    return mask.mul_(keep_scale(rate))
-
-
-def keep_scale(rate: float) -> float:
-    """What kept numbers are multiplied by."""
-    return 65536 / (65536 - round(rate * 65536))
-
-
-def drop(x: Tensor, rate: float, training: bool) -> Tensor:
-    """Dropout as in torch, with a faster mask on the CPU."""
-    if is_plain(x, rate, training):
-        return x * keep_mask(x, rate)
-    return nn.functional.dropout(x, rate, training)
-
-
-class DroppedRelu(torch.autograd.Function):
-    """`dropout(relu(x))`: positive where the gradient passes, so that the output alone tells the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, rate: float) -> Tensor:
-        output = x.clamp_min(0).mul_(keep_mask(x, rate))
-        ctx.save_for_backward(output)
-        ctx.scale = keep_scale(rate)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (output,) = ctx.saved_tensors
-        return torch.ops.aten.threshold_backward(grad, output, 0).mul_(ctx.scale), None
-
-
-def add_dropped(x: Tensor, branch: Tensor, rate: float, training: bool) -> Tensor:
-    """`x + dropout(branch)`."""
-    if is_plain(x, rate, training):
-        return torch.addcmul(x, branch, keep_mask(branch, rate))
-    return x + nn.functional.dropout(branch, rate, training)
-
-
 def eager_attention_forward(
     module: nn.Module,
     query: Tensor,
@@ -204,76 +160,12 @@ def eager_attention_forward(
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Attention in torch operations: output `[B, T, H, D / H]` and the weights `[B, H, T, S]` for those who ask."""
+    """Attention in torch operations: output `[B, T, H, D / H]` and the weights `[B, H, T, S]`."""
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = drop(scores.softmax(dim=-1), dropout, module.training)
     return torch.matmul(weights, value).transpose(1, 2), weights
-
-
-def additive_mask(mask: Tensor | None, query: Tensor, key: Tensor, is_causal: bool) -> Tensor | None:
-    """What SDPA takes as a mask (boolean, additive, or `None` with `is_causal`) as a term to add to the scores."""
-    length = query.shape[2]
-    if mask is None and is_causal and length > 1:
-        mask = torch.ones(length, key.shape[2], dtype=torch.bool, device=query.device).tril(key.shape[2] - length)
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, torch.finfo(query.dtype).min)
-
-
-class DroppedAttention(torch.autograd.Function):
-    """Attention with dropout for training on the CPU, where SDPA has no kernel for it and torch's autograd copies a lot.
-
-    Queries, keys and values are contiguous; the mask is additive, of any shape that broadcasts to `[B, H, T, S]`.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, rate: float) -> Tensor:
-        batch, heads, length, width = query.shape
-        ctx.scaling = width**-0.5
-        query, key, value = query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1)
-        scores = torch.baddbmm(query.new_empty(1, 1, 1), query, key.transpose(1, 2), beta=0, alpha=ctx.scaling)
-        if mask is not None:
-            ctx.mask_shape = mask.shape
-            scores.view(batch, heads, length, -1).add_(mask)
-        weights = scores.softmax(dim=-1)
-        keep = keep_mask(weights, rate)
-        ctx.save_for_backward(query, key, value, weights, keep)
-        return torch.bmm(weights * keep, value).view(batch, heads, length, width).transpose(1, 2)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, weights, keep = ctx.saved_tensors
-        batch, length, heads, width = grad.shape
-        grad = grad.transpose(1, 2).reshape(batch * heads, length, width)
-        grad_value = torch.bmm((weights * keep).transpose(1, 2), grad)
-        grad_weights = torch.bmm(grad, value.transpose(1, 2)).mul_(keep)
-        grad_scores = torch._softmax_backward_data(grad_weights, weights, -1, weights.dtype)
-        none = query.new_empty(1, 1, 1)
-        grad_query = torch.baddbmm(none, grad_scores, key, beta=0, alpha=ctx.scaling)
-        grad_key = torch.baddbmm(none, grad_scores.transpose(1, 2), query, beta=0, alpha=ctx.scaling)
-        shape = (batch, heads, -1, width)
-        grad_mask = None
-        if ctx.needs_input_grad[3]:  # relative positions
-            grad_mask = grad_scores.view(batch, heads, length, -1).sum_to_size(ctx.mask_shape)
-        return grad_query.view(shape), grad_key.view(shape), grad_value.view(shape), grad_mask, None
-
-
-class SplitHeads(torch.autograd.Function):
-    """`[B, T, n, H, D / H]` -> n of `[B, H, T, D / H]`, contiguous, with one copy each way (autograd's own way has two)."""
-
-    @staticmethod
-    def forward(ctx: Any, parts: Tensor) -> tuple[Tensor, ...]:
-        return parts.permute(2, 0, 3, 1, 4).contiguous().unbind(0)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        batch, heads, length, width = grads[0].shape
-        gradient = grads[0].new_empty(batch, length, len(grads), heads, width)
-        for i, grad in enumerate(grads):
-            gradient[:, :, i] = grad.transpose(1, 2)
-        return gradient
 
 
 class VanillaTransformerAttention(nn.Module):
@@ -301,7 +193,7 @@ class VanillaTransformerAttention(nn.Module):
         return SplitHeads.apply(parts) if self.is_plain(projected) else parts.permute(2, 0, 3, 1, 4).unbind(0)
 
     def is_plain(self, x: Tensor) -> bool:
-        """Whether to go around SDPA: with dropout on the CPU it has no kernel, and falls back to slower operations."""
+        """Whether to go around SDPA, which has no kernel for dropout on the CPU."""
         is_sdpa = self.config._attn_implementation == "sdpa"
         return is_sdpa and is_plain(x, self.config.dropout_rate, self.training)
 
@@ -311,8 +203,8 @@ class VanillaTransformerAttention(nn.Module):
         encoder_hidden_states: Tensor | None = None,
         attention_mask: Tensor | None = None,
         rotation: Rotation | None = None,
-        past_key_values: Cache | None = None,
-        **kwargs,
+        past_key_values: Any = None,
+        **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         cache = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):
@@ -386,7 +278,7 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         encoder_attention_mask: Tensor | None = None,
         rotation: Rotation | None = None,
         past_key_values: Cache | None = None,
-        **kwargs,
+        **kwargs: Any,
     ) -> Tensor:
         x = hidden_states
         y = self.self_attn_layer_norm(x) if self.pre_norm else x
@@ -412,29 +304,6 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         return x if self.pre_norm else self.final_layer_norm(x)
 
 
-class PrivateCrossEntropy(torch.autograd.Function):
-    """Sum of the cross-entropies of logits `[N, V]` that nobody else reads: their memory becomes their gradient's.
-
-    The logits are by far the largest tensor of a step; the usual way makes two more of their size.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, labels: Tensor, scale: float) -> Tensor:
-        rows = torch.arange(len(labels))
-        chosen, highest = logits[rows, labels], logits.amax(dim=-1)
-        weights = logits.detach().sub_(highest[:, None]).exp_()
-        sums = weights.sum(dim=-1)
-        weights.mul_((scale / sums)[:, None])
-        weights[rows, labels] -= scale
-        ctx.save_for_backward(weights)
-        return (sums.log() + highest - chosen).sum() * scale
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient if grad == 1 else gradient * grad, None, None
-
-
 def token_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
     """Float32 cross-entropy summed over labels other than -100, over their number or `num_items_in_batch`.
 
@@ -455,9 +324,9 @@ def loss_and_logits(
 ) -> tuple[Tensor, Tensor | None]:
     """The loss and, outside training, the logits `[B, T, V]`.
 
-    In training the vocabulary projection runs at tokens that have a label and the logits are not returned: they are
-    the largest tensor of a step, and nothing in a training step reads them. While compiling, shapes must not depend
-    on data, so every token is projected.
+    In training the vocabulary projection runs at tokens that have a label and the logits are not returned:
+    they are the largest tensor of a step, and nothing in a training step reads them. While compiling,
+    shapes must not depend on data, so every token is projected.
     """
     labels = labels.to(hidden_states.device)
     if training and not torch.compiler.is_compiling():

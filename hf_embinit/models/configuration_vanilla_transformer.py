@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig
 
 @strict
 class VanillaTransformerConfig(PreTrainedConfig):
-    """Sizes and choices of a vanilla transformer; defaults as in Kim et al. 2024 with 300-dimensional vectors.
+    """Sizes and choices of a vanilla transformer; defaults as in Kim et al. 2024 with 300 dimensions.
 
     The names are T5's (`d_model`, `d_ff`, `num_layers`, `num_decoder_layers`, `num_heads`, `dropout_rate`)
     with Marian's `decoder_vocab_size` and `share_encoder_decoder_embeddings`; BERT's and Bart's names
@@ -47,7 +47,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     vocab_size: int = 8000
     """Rows of the source table, or of the only table."""
     decoder_vocab_size: int | None = None
-    """Rows of the target table and of the output projection of an encoder-decoder; `None` means `vocab_size`."""
+    """Rows of the target table and of the output projection; `None` means `vocab_size`."""
     d_model: int = 300
     d_ff: int = 512
     num_layers: int = 3
@@ -56,10 +56,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
     """Layers of the decoder of an encoder-decoder; `None` means `num_layers`."""
     num_heads: int = 10
     dropout_rate: float | int = 0.1
-    """Applied to the embedded input, the attention weights, the feed-forward activations and each residual branch."""
+    """On the embedded input, attention weights, feed-forward activations and each residual branch."""
     activation_function: str = "relu"
     norm_position: Literal["post", "pre"] = "post"
-    """LayerNorm after each residual sum (post-LN, the original), or before each branch and once at the end (pre-LN)."""
+    """LayerNorm after each residual sum (the original), or before each branch and once at the end."""
     layer_norm_epsilon: float = 1e-5
     position_encoding: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = "sinusoidal"
     position_encoding_base: float | int = 10000
@@ -89,7 +89,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     embinit: list[dict[str, Any]] | None = None
     """How the rows of the embedding tables were initialised: a list of events, kept with the checkpoint."""
 
-    def __post_init__(self, **kwargs: Any):
+    def __post_init__(self, **kwargs: Any) -> None:
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.num_decoder_layers is None:
@@ -99,14 +99,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
-        """The config as the decoder sees it when only the decoder is asked for: its layers and its vocabulary.
+        """The config as the decoder sees it when the decoder alone is asked for: its layers and vocabulary.
 
         `generate` sizes its cache by this, so that the decoder may be deeper than the encoder.
         """
         if not (self.is_encoder_decoder and decoder and not encoder):
             return self
         config = copy.deepcopy(self)
-        config.num_layers, config.vocab_size = self.num_decoder_layers, self.decoder_vocab_size
+        config.num_layers = self.num_decoder_layers or self.num_layers
+        config.vocab_size = self.decoder_vocab_size or self.vocab_size
         return config
 
     def validate_architecture(self) -> None:
@@ -136,9 +137,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         if not self.layer_norm_epsilon > 0:
             raise ValueError(f"layer_norm_epsilon is {self.layer_norm_epsilon}; it must be above 0.")
         if not self.position_encoding_base > 1:
-            raise ValueError(
-                f"position_encoding_base is {self.position_encoding_base}; it must be above 1 (10000 is usual)."
-            )
+            raise ValueError(f"position_encoding_base is {self.position_encoding_base}; it must be above 1.")
         if self.relative_attention_num_buckets < 4 or self.relative_attention_num_buckets % 2:
             raise ValueError(
                 f"relative_attention_num_buckets is {self.relative_attention_num_buckets}; "
@@ -146,13 +145,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
             )
         if self.relative_attention_max_distance <= self.relative_attention_num_buckets // 2:
             raise ValueError(
-                f"relative_attention_max_distance is {self.relative_attention_max_distance}; it must be above half of "
-                f"relative_attention_num_buckets={self.relative_attention_num_buckets}."
+                f"relative_attention_max_distance is {self.relative_attention_max_distance}; it must be "
+                f"above half of relative_attention_num_buckets={self.relative_attention_num_buckets}."
             )
         if self.position_encoding == "rotary" and (self.d_model // self.num_heads) % 2:
             raise ValueError(
-                f"position_encoding='rotary' rotates pairs, but d_model={self.d_model} over num_heads={self.num_heads} "
-                f"gives heads of odd width {self.d_model // self.num_heads}; choose other num_heads."
+                f"position_encoding='rotary' rotates pairs, but d_model={self.d_model} over "
+                f"num_heads={self.num_heads} gives heads of odd width {self.d_model // self.num_heads}; "
+                "choose another num_heads."
             )
         if (
             self.share_encoder_decoder_embeddings
@@ -160,18 +160,19 @@ class VanillaTransformerConfig(PreTrainedConfig):
             and self.vocab_size != self.decoder_vocab_size
         ):
             raise ValueError(
-                f"share_encoder_decoder_embeddings=True needs one vocabulary, but vocab_size is {self.vocab_size} and "
-                f"decoder_vocab_size is {self.decoder_vocab_size}."
+                f"share_encoder_decoder_embeddings=True needs one vocabulary, but vocab_size is "
+                f"{self.vocab_size} and decoder_vocab_size is {self.decoder_vocab_size}."
             )
-        smallest = (
-            min(self.vocab_size, self.decoder_vocab_size) if self.is_encoder_decoder else self.vocab_size
-        )
+        smallest = self.vocab_size
+        if self.is_encoder_decoder:
+            smallest = min(smallest, self.decoder_vocab_size or smallest)
         for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
             ids = getattr(self, name)
             for token_id in ids if isinstance(ids, list) else [ids]:
                 if token_id is not None and not 0 <= token_id < smallest:
                     raise ValueError(
-                        f"{name} is {token_id}, outside the vocabulary of {smallest} tokens (ids 0 to {smallest - 1})."
+                        f"{name} is {token_id}, outside the vocabulary of {smallest} tokens "
+                        f"(ids 0 to {smallest - 1})."
                     )
 
 

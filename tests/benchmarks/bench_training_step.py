@@ -1,17 +1,20 @@
-"""A training step at the paper's Multi30k size against its own matrix products, a bare torch loop, and Marian.
+"""A training step at the paper's Multi30k size against its own matrix products, a torch loop, and Marian.
 
     python tests/benchmarks/bench_training_step.py [--rounds 15] [--threads 2]
 
-Size: d_model 300, 10 heads, d_ff 512, 3 + 3 layers, vocabularies 7,847 / 5,888, batches of 64 pairs of similar length.
+Size: d_model 300, 10 heads, d_ff 512, 3 + 3 layers, vocabularies 7,847 / 5,888, batches of 64 pairs of
+similar length.
 
 What is compared, all in one process, on the same batches, in turn, so that a busy machine slows all alike:
-- products: every matrix product of our step, replayed alone: the linear layers (fused as ours are) at the tokens of
-  the batch, the output projection at real target tokens, and the two batched products of each attention; each of them
-  forward and twice backward. No softmax, bias, activation, normalisation, dropout, embedding or optimizer.
+- products: every matrix product of our step, replayed alone: the linear layers (fused as ours are) at the
+tokens of
+  the batch, the output projection at real target tokens, and the two batched products of each attention;
+  each of them forward and twice backward. No softmax, bias, activation, normalisation, dropout, embedding
+  or optimizer.
 - ours / torch / marian: zero_grad, forward, loss, backward and one step of fused Adam on every parameter.
   `torch` is a bare loop around `torch.nn.Transformer` with cross-entropy over padded targets.
-Each is also timed without the optimizer's step. The ratio of a variant is the median over rounds of its time over the
-products' time in the same round.
+Each is also timed without the optimizer's step. The ratio of a variant is the median over rounds of its
+time over the products' time in the same round.
 """
 
 from __future__ import annotations
@@ -36,10 +39,12 @@ clock = time.perf_counter
 
 
 def make_batches(num_batches: int, size: int = 64, seed: int = 0) -> list[Batch]:
-    """Batches of pairs sorted by source length: log-normal lengths of 14 tokens on average, targets 2 tokens apart."""
+    """Batches of pairs sorted by source length: log-normal, 14 tokens on average, targets 2 tokens apart."""
     generator = torch.Generator().manual_seed(seed)
     count = num_batches * size * 20
-    lengths = (torch.randn(count, generator=generator) * 0.32 + math.log(13.3)).exp().round().clamp(4, 40).long()
+    lengths = (
+        (torch.randn(count, generator=generator) * 0.32 + math.log(13.3)).exp().round().clamp(4, 40).long()
+    )
     lengths = lengths.sort().values
     batches = []
     for i in range(num_batches):
@@ -83,8 +88,17 @@ def products_of(batch: Batch) -> Callable[[], None]:
     linears = [*encoder * LAYERS, *decoder * LAYERS, (real, w, TARGET_VOCAB)]
     attentions = [(source, source), (target, target), (target, source)] * LAYERS
     # Each product has operands of its own, as in a step; batches share the memory.
-    operands = [tuple(memory(i, j, *shape) for j, shape in enumerate(((n, k), (m, k), (n, m)))) for i, (n, k, m) in enumerate(linears)]
-    heads = [tuple(memory(i, j, size * HEADS, *shape) for j, shape in enumerate(((q, head), (k, head), (k, head), (q, head), (q, k), (q, k)), 3)) for i, (q, k) in enumerate(attentions)]
+    operands = [
+        tuple(memory(i, j, *shape) for j, shape in enumerate(((n, k), (m, k), (n, m))))
+        for i, (n, k, m) in enumerate(linears)
+    ]
+    heads = [
+        tuple(
+            memory(i, j, size * HEADS, *shape)
+            for j, shape in enumerate(((q, head), (k, head), (k, head), (q, head), (q, k), (q, k)), 3)
+        )
+        for i, (q, k) in enumerate(attentions)
+    ]
 
     def run() -> None:
         for x, weight, grad in operands:
@@ -185,7 +199,7 @@ def stepper(model: nn.Module, loss_of: Callable[[Batch], Tensor]) -> Callable[[B
 
 
 def measure(rounds: int, num_batches: int, only: list[str]) -> dict[str, float]:
-    """Seconds of each variant over all batches (`<name>` whole step, `<name> without optimizer`) and their ratios."""
+    """Seconds a step of each variant, with and `without optimizer`, and ratios to the products."""
     transformers_logging.set_verbosity_error()
     batches = make_batches(num_batches)
     replays = [products_of(batch) for batch in batches]
@@ -201,7 +215,9 @@ def measure(rounds: int, num_batches: int, only: list[str]) -> dict[str, float]:
         steps["marian"] = stepper(theirs, lambda batch: theirs(**batch).loss)
     times: dict[str, list[float]] = {}
     for round_index in range(rounds + 1):
-        now: dict[str, float] = dict.fromkeys(["products", *steps, *(f"{n} without optimizer" for n in steps)], 0.0)
+        now: dict[str, float] = dict.fromkeys(
+            ["products", *steps, *(f"{n} without optimizer" for n in steps)], 0.0
+        )
         for batch, replay in zip(batches, replays, strict=True):
             start = clock()
             replay()
@@ -222,7 +238,9 @@ def measure(rounds: int, num_batches: int, only: list[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15, help="measured passes over the batches")
     parser.add_argument("--batches", type=int, default=6, help="batches, from short sentences to long ones")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch")
