@@ -65,9 +65,8 @@ def main() -> None:
     start = time.perf_counter()
     counts = glove.count_cooccurrences(sentences, window=10, min_count=2)
     counting = time.perf_counter() - start
-    print(
-        f"{counts.num_tokens} tokens, {len(counts.words)} words, {len(counts)} pairs, counted in {counting:.1f} s"
-    )
+    size = f"{counts.num_tokens} tokens, {len(counts.words)} words, {len(counts)} pairs"
+    print(f"{size}, counted in {counting:.1f} s")
 
     times = []
     for epochs in (1, 1 + args.epochs):  # the difference leaves out the making of batches
