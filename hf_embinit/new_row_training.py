@@ -32,7 +32,7 @@ def train_new_rows_only(
             trainer.train()
 
     A masked gradient is not enough, since weight decay and old momentum move rows without one. So the
-    gradients of old rows are zeroed (they take no part in clipping, and the optimizer's state stays empty
+    gradients of old rows are zeroed (they take no part in clipping, and decoupled decay leaves no state
     for them) and the rows are put back after each optimizer step. Costs one copy of each table. Raises
     `InvalidArgumentError` for ids that the model lacks, `UnsupportedModelError` for sharded tables.
     """
