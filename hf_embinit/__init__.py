@@ -1,7 +1,7 @@
 """hf_embinit: where token embeddings come from.
 
-Importing it registers the vanilla transformers with the Auto classes and patches nothing. Everything else is imported
-on first use.
+Importing it registers the vanilla transformers with the Auto classes and patches nothing. Everything else is
+imported on first use.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ _EXPORTS = {
     "errors": ("EmbinitError",),
     "initialization": ("InitReport", "initialize"),
     "manifest": ("read_manifest",),
+    "measures": ("knn_match_similarity",),
     "registry": ("register_initializer",),
     "initializers": ("get_initializer", "list_initializers"),  # from here, so that the registry is full
     "new_row_training": ("peft_config_for_new_tokens", "train_new_rows_only"),
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .initializers import get_initializer as get_initializer
     from .initializers import list_initializers as list_initializers
     from .manifest import read_manifest as read_manifest
+    from .measures import knn_match_similarity as knn_match_similarity
     from .new_row_training import peft_config_for_new_tokens as peft_config_for_new_tokens
     from .new_row_training import train_new_rows_only as train_new_rows_only
     from .patching import patch as patch

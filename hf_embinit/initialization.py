@@ -62,9 +62,12 @@ class InitReport:
     def __str__(self) -> str:
         lines = [f"{self.init} (seed {self.seed})"]
         for t in self.tables:
-            line = f"  {t.table} [{t.rows}, {t.embedding_dim}]: sd {t.before['std']:.4g} -> {t.after['std']:.4g}"
+            line = (
+                f"  {t.table} [{t.rows}, {t.embedding_dim}]: sd {t.before['std']:.4g} -> {t.after['std']:.4g}"
+            )
             if t.coverage is not None and t.source is not None:
-                line += f", {t.coverage['types_found']} of {t.coverage['types']} tokens found in {t.source['name']}"
+                line += f", {t.coverage['types_found']} of {t.coverage['types']} tokens found in "
+                f"{t.source['name']}"
             lines.append(line)
         return "\n".join(lines)
 
@@ -84,24 +87,26 @@ def initialize(
 ) -> InitReport:
     """Fills the input embedding tables of `model` by the initialiser named `init`, in place.
 
-    Every input table is filled, the source's and the target's of an encoder-decoder with two vocabularies from
-    `vectors` and `target_vectors` (default: `vectors` for both). A tied output follows its input table; an untied
-    output projection and its bias are left as they are. The padding row is set to zero. All draws come from one
-    generator seeded with `seed`; the global random state is not touched. Statistics leave out the padding row.
+    Every input table is filled, the source's and the target's of an encoder-decoder with two vocabularies
+    from `vectors` and `target_vectors` (default: `vectors` for both). A tied output follows its input table;
+    an untied output projection and its bias are left as they are. The padding row is set to zero. All draws
+    come from one generator seeded with `seed`; the global random state is not touched. Statistics leave out
+    the padding row.
 
     Args:
         model: any transformers model with input embeddings.
         init: a name of the registry, see `list_initializers()`.
         tokenizer: needed by initialisers that look tokens up.
-        vectors: a file of vectors, a checkpoint folder, a Hub id, or `PretrainedVectors`; the named sources (`bert`,
-            `t5`, ...) have a Hub id of their own that this overrides.
+        vectors: a file of vectors, a checkpoint folder, a Hub id, or `PretrainedVectors`; the named sources
+            (`bert`, `t5`, ...) have a Hub id of their own that this overrides.
         token_counts: how often each id occurs in the training text, for coverage by token.
         allow_pickle: read a source that has no safetensors from its `.bin` files.
         options: keyword options of the initialiser.
 
     Raises:
         UnknownNameError: `init` is not registered.
-        InvalidArgumentError: an option, the width of the vectors or the tokenizer does not fit; the model is unchanged.
+        InvalidArgumentError: an option, the width of the vectors or the tokenizer does not fit; the model is
+        unchanged.
     """
     record = get_initializer(init)
     if record.purpose != "table":
@@ -112,7 +117,9 @@ def initialize(
         )
     record.check_options(options)
     if "vectors" not in record.needs and (vectors is not None or target_vectors is not None):
-        raise InvalidArgumentError(f"init {init!r} uses no vectors, but vectors={vectors or target_vectors!r} was given")
+        raise InvalidArgumentError(
+            f"init {init!r} uses no vectors, but vectors={vectors or target_vectors!r} was given"
+        )
     if "tokens" in record.needs and tokenizer is None:
         raise InvalidArgumentError(f"init {init!r} looks tokens up: give tokenizer=")
 
@@ -120,7 +127,9 @@ def initialize(
     generator = torch.Generator().manual_seed(seed)
     counts = {"target": target_token_counts}
     planned = []
-    for table in tables.input_tables:  # make every table before the first write: an error leaves the model unchanged
+    for (
+        table
+    ) in tables.input_tables:  # make every table before the first write: an error leaves the model unchanged
         given = vectors
         if table.side == "target" and target_vectors is not None:
             given = target_vectors
@@ -203,7 +212,8 @@ def _context(
         tokens = vocabulary(tokenizer, side)
         if len(tokens) > table.num_embeddings:
             raise InvalidArgumentError(
-                f"the tokenizer has {len(tokens)} {side} tokens, but {table.name} has {table.num_embeddings} rows: "
+                f"the tokenizer has {len(tokens)} {side} tokens, but {table.name} has "
+                f"{table.num_embeddings} rows: "
                 f"resize the model's embeddings first or give the tokenizer that the model was built for"
             )
         # a padded table has more rows than tokens: they are drawn like missing tokens
@@ -214,7 +224,8 @@ def _context(
         spec = vectors if vectors is not None else record.defaults.get("vectors")
         if spec is None:
             raise InvalidArgumentError(
-                f"init {record.name!r} needs vectors= (--vectors): a file of vectors, a checkpoint folder or a Hub id"
+                f"init {record.name!r} needs vectors= (--vectors): a file of vectors, a checkpoint folder "
+                f"or a Hub id"
             )
         assert context.tokens is not None
         wanted = word_candidates(context.tokens, context.token_family)

@@ -1,10 +1,10 @@
 """The registry of initialisers: one record a name. Standard library only.
 
-An initialiser is a function `fn(context, **options) -> Tensor` that makes the rows `[rows, D]` (float32) which
-its `InitContext` asks for. It registers itself by decorator:
+An initialiser is a function `fn(context, **options) -> Tensor` that makes the rows `[rows, D]` (float32)
+which its `InitContext` asks for. It registers itself by decorator:
 
-    @register_initializer("xavier", summary="uniform, variance 2 / (N + D)", source="Glorot & Bengio 2010, Eq. 16")
-    def xavier(context: InitContext) -> Tensor: ...
+    @register_initializer("xavier", summary="uniform, variance 2 / (N + D)", source="Glorot & Bengio 2010, Eq.
+    16") def xavier(context: InitContext) -> Tensor: ...
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from typing import Any, Literal, TypeVar
 from .errors import EmbinitError, InvalidArgumentError, UnknownNameError
 
 Purpose = Literal["table", "rows", "tokenizer"]
-"""What an initialiser makes: a whole `table`, new `rows` beside an existing table, a table for a new `tokenizer`."""
+"""What an initialiser makes: a whole `table`, new `rows` beside an existing table, a table for a new
+`tokenizer`."""
 
 Needs = Literal["vectors", "existing", "tokens", "tokenizer"]
-"""What an initialiser reads: pre-trained vectors, the existing table, token strings, the tokenizer before a change."""
+"""What an initialiser reads: pre-trained vectors, the existing table, token strings, the tokenizer before a
+change."""
 
 
 class DuplicateNameError(EmbinitError):
@@ -39,7 +41,8 @@ class Initializer:
     purpose: Purpose = "table"
     needs: frozenset[Needs] = frozenset()
     defaults: dict[str, Any] = field(default_factory=dict, hash=False)
-    """What the name fixes for the function, such as the checkpoint behind `bert`; users may override `vectors`."""
+    """What the name fixes for the function, such as the checkpoint behind `bert`; users may override
+    `vectors`."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -52,7 +55,9 @@ class Initializer:
         for name in options:
             if name not in self.options:
                 known = ", ".join(f"{k}={v!r}" for k, v in self.options.items()) or "none"
-                raise InvalidArgumentError(f"init {self.name!r} has no option {name!r}. Its options: {known}.")
+                raise InvalidArgumentError(
+                    f"init {self.name!r} has no option {name!r}. Its options: {known}."
+                )
 
     def __str__(self) -> str:
         return f"{self.name}: {self.summary} ({self.source})"
@@ -71,12 +76,17 @@ def register_initializer(
     needs: Iterable[Needs] = (),
     defaults: dict[str, Any] | None = None,
 ) -> Callable[[F], F]:
-    """Decorator that adds a function to the registry under `name`. A name that is taken raises `DuplicateNameError`."""
+    """Decorator that adds a function to the registry under `name`. A name that is taken raises
+    `DuplicateNameError`."""
 
     def register(fn: F) -> F:
         if name in _REGISTRY:
-            raise DuplicateNameError(f"An initialiser named {name!r} is registered already: {_REGISTRY[name]}.")
-        _REGISTRY[name] = Initializer(name, fn, summary, source, purpose, frozenset(needs), dict(defaults or {}))
+            raise DuplicateNameError(
+                f"An initialiser named {name!r} is registered already: {_REGISTRY[name]}."
+            )
+        _REGISTRY[name] = Initializer(
+            name, fn, summary, source, purpose, frozenset(needs), dict(defaults or {})
+        )
         return fn
 
     return register

@@ -1,13 +1,13 @@
-"""Train a vanilla encoder-decoder for translation from named embeddings, evaluate it, and explain what came out.
+"""Train a vanilla encoder-decoder for translation from named embeddings, test it, and explain what came out.
 
     accelerate launch recipes/translate.py --init glove_xavier
     accelerate launch recipes/translate.py --dataset multi30k --init glove_xavier \
         --vectors de.300d.txt --target_vectors glove.840B.300d.zip
     python recipes/translate.py settings.yaml --init xavier --seed 1
 
-The first runs offline on the embedded captions corpus in about three minutes on two cores. The settings of a data set are
-those of Kim et al. 2024, Table 5, where the paper has them; any flag overrides. `--resume_from_checkpoint last` continues
-an interrupted run.
+The first runs offline on the embedded captions corpus in about three minutes on two cores. The settings of a
+data set are those of Kim et al. 2024, Table 5, where the paper has them; any flag overrides.
+`--resume_from_checkpoint last` continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -29,27 +29,40 @@ class ModelArguments:
 
     init: str = field(
         default="xavier",
-        metadata={"help": "Name of the initialiser of both embedding tables; `python -m hf_embinit list` shows them."},
+        metadata={
+            "help": "Name of the initialiser of both embedding tables; `python -m hf_embinit list` shows "
+            "them."
+        },
     )
     tokenizer: str = field(
         default="words",
-        metadata={"help": "`words` (spaCy rules, lower-cased), `bert`, `mbert`, `t5`, `mt5`, a Hub id or a folder."},
+        metadata={
+            "help": "`words` (spaCy rules, lower-cased), `bert`, `mbert`, `t5`, `mt5`, a Hub id or a folder."
+        },
     )
     vectors: str | None = field(
         default=None,
-        metadata={"help": "Vectors of the source language: a file, a checkpoint folder or a Hub id. Default: those "
-                  "behind the name of the init; for captions, GloVe trained on the embedded text."},
-    )  # fmt: skip
+        metadata={
+            "help": "Vectors of the source language: a file, a checkpoint folder or a Hub id. Default: those "
+            "behind the name of the init; for captions, GloVe trained on the embedded text."
+        },
+    )
     target_vectors: str | None = field(
         default=None, metadata={"help": "Vectors of the target language. Default: the same as --vectors."}
     )
     allow_pickle: bool = field(
-        default=False, metadata={"help": "Read vectors of a checkpoint that has no safetensors from its .bin files."}
+        default=False,
+        metadata={"help": "Read vectors of a checkpoint that has no safetensors from its .bin files."},
     )
-    freeze_embeddings: bool = field(default=False, metadata={"help": "Keep both embedding tables as initialised."})
+    freeze_embeddings: bool = field(
+        default=False, metadata={"help": "Keep both embedding tables as initialised."}
+    )
     position_encoding: str = field(
         default="sinusoidal",
-        metadata={"help": "How positions enter.", "choices": ["sinusoidal", "learned", "rotary", "relative", "none"]},
+        metadata={
+            "help": "How positions enter.",
+            "choices": ["sinusoidal", "learned", "rotary", "relative", "none"],
+        },
     )
     norm_position: str = field(
         default="post", metadata={"help": "LayerNorm after or before each block.", "choices": ["post", "pre"]}
@@ -67,23 +80,40 @@ class DataArguments:
 
     dataset: str = field(
         default="captions",
-        metadata={"help": f"One of {', '.join(DATASETS)}, a folder with train/validation/test files, or a Hub id."},
+        metadata={
+            "help": f"One of {', '.join(DATASETS)}, a folder with train/validation/test files, or a Hub id."
+        },
     )
     dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub data set."})
     data_dir: str | None = field(
         default=None,
-        metadata={"help": "Folder that has the data set, or a sub-folder of its name. Then HF_EMBINIT_DATA, then the Hub."},
+        metadata={
+            "help": "Folder that has the data set, or a sub-folder of its name. Then HF_EMBINIT_DATA, then "
+            "the Hub."
+        },
     )
-    source_lang: str = field(default="de", metadata={"help": "Language translated from: a column of the data."})
-    target_lang: str = field(default="en", metadata={"help": "Language translated into: a column of the data."})
-    train_file: str | None = field(default=None, metadata={"help": "Training pairs, in place of the data set's."})
-    validation_file: str | None = field(default=None, metadata={"help": "Validation pairs, in place of the data set's."})
+    source_lang: str = field(
+        default="de", metadata={"help": "Language translated from: a column of the data."}
+    )
+    target_lang: str = field(
+        default="en", metadata={"help": "Language translated into: a column of the data."}
+    )
+    train_file: str | None = field(
+        default=None, metadata={"help": "Training pairs, in place of the data set's."}
+    )
+    validation_file: str | None = field(
+        default=None, metadata={"help": "Validation pairs, in place of the data set's."}
+    )
     test_file: str | None = field(default=None, metadata={"help": "Test pairs, in place of the data set's."})
     min_frequency: int = field(
         default=2, metadata={"help": "Tokens seen fewer times than this in the training text become <unk>."}
     )
-    max_source_length: int = field(default=128, metadata={"help": "Longest source, in tokens; longer ones are cut."})
-    max_target_length: int = field(default=128, metadata={"help": "Longest target, in tokens, also when generating."})
+    max_source_length: int = field(
+        default=128, metadata={"help": "Longest source, in tokens; longer ones are cut."}
+    )
+    max_target_length: int = field(
+        default=128, metadata={"help": "Longest target, in tokens, also when generating."}
+    )
     max_train_samples: int | None = field(default=None, metadata={"help": "Train on this many pairs only."})
     max_eval_samples: int | None = field(default=None, metadata={"help": "Validate on this many pairs only."})
     max_predict_samples: int | None = field(default=None, metadata={"help": "Test on this many pairs only."})
@@ -91,7 +121,7 @@ class DataArguments:
 
 
 def defaults(known: Namespace) -> dict[str, Any]:
-    """What a data set and a tokenizer bring along; the optimizer is the paper's (Kim et al. 2024, section A.2)."""
+    """What a data set and a tokenizer bring along; the optimizer is that of Kim et al. 2024, section A.2."""
     name = known.dataset.rstrip("/").split("/")[-1]
     tokenizer = known.tokenizer.rstrip("/").split("/")[-1]
     return {
@@ -132,10 +162,16 @@ def main() -> None:
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerTokenizer,
     )
-    from hf_embinit.runs.folder import prepare_run_folder
     from hf_embinit.runs.finish import draw_tables, finish_run, test_scores
+    from hf_embinit.runs.folder import prepare_run_folder
     from hf_embinit.runs.record import RunRecord, device_name, history_from_log
-    from hf_embinit.runs.training import EpochClock, SequentialEvaluation, best_row, table_statistics, train_seconds
+    from hf_embinit.runs.training import (
+        EpochClock,
+        SequentialEvaluation,
+        best_row,
+        table_statistics,
+        train_seconds,
+    )
     from hf_embinit.tasks.translation import (
         PairCollator,
         bleu_metrics,
@@ -157,7 +193,8 @@ def main() -> None:
     )
     set_seed(training_args.seed)
 
-    # --- data and tokenizer -------------------------------------------------------------------------------------
+    # --- data and tokenizer
+    # -------------------------------------------------------------------------------------
     with training_args.main_process_first(desc="loading data"):
         data = load_translation(
             data_args.dataset,
@@ -197,13 +234,19 @@ def main() -> None:
             data[split], encoded[split] = sort_by_length(data[split], encoded[split])
         vectors, target_vectors = model_args.vectors, model_args.target_vectors
         needs_vectors = "vectors" in hf_embinit.get_initializer(model_args.init).needs
-        if needs_vectors and data_args.dataset == "captions" and model_args.tokenizer == "words" and not vectors:
+        if (
+            needs_vectors
+            and data_args.dataset == "captions"
+            and model_args.tokenizer == "words"
+            and not vectors
+        ):
             from hf_embinit.tasks.captions import caption_vectors
 
             vectors = caption_vectors(data_args.source_lang, dim=model_args.d_model)
             target_vectors = target_vectors or caption_vectors(data_args.target_lang, dim=model_args.d_model)
 
-    # --- model and its embeddings -------------------------------------------------------------------------------
+    # --- model and its embeddings
+    # -------------------------------------------------------------------------------
     config = VanillaTransformerConfig(
         vocab_size=len(tokenizer.encoder),
         decoder_vocab_size=len(tokenizer.target_encoder),
@@ -238,7 +281,8 @@ def main() -> None:
         tokenizer.save_pretrained(run.folder / "init")
         draw_tables(model, run.folder / "figures", model_args.init)
 
-    # --- training -----------------------------------------------------------------------------------------------
+    # --- training
+    # -----------------------------------------------------------------------------------------------
     def metrics(split: str) -> Any:
         return bleu_metrics(tokenizer, data[split]["target"][:], lowercase=tokenizer.lowercases)
 
@@ -257,14 +301,16 @@ def main() -> None:
     )
     trainer.train(resume_from_checkpoint=run.checkpoint)
 
-    # --- test, with the weights of the epoch of lowest validation loss --------------------------------------------
+    # --- test, with the weights of the epoch of lowest validation loss
+    # --------------------------------------------
     trainer.compute_metrics = test_metrics = metrics("test")
     predicted = trainer.predict(encoded["test"], metric_key_prefix="test")
     trainer.save_model()  # every process: it gathers sharded weights
     if not trainer.is_world_process_zero():
         return
 
-    # --- run folder ---------------------------------------------------------------------------------------------
+    # --- run folder
+    # ---------------------------------------------------------------------------------------------
     history = history_from_log(trainer.state.log_history)
     best = best_row(history, "validation_loss", greater_is_better=False)
     seconds = train_seconds(trainer.state.log_history)

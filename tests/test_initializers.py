@@ -1,4 +1,5 @@
-"""Every table initialiser: its distribution (a wrong one is rejected), generator, padding row, missing tokens."""
+"""Every table initialiser: its distribution (a wrong one is rejected), generator, padding row, missing
+tokens."""
 
 from __future__ import annotations
 

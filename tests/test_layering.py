@@ -89,7 +89,8 @@ def test_import_is_light_and_patches_nothing() -> None:
         "before = P.resize_token_embeddings, P._init_weights; loaded = set(sys.modules); "
         "import hf_embinit; "
         "assert before == (P.resize_token_embeddings, P._init_weights); "
-        "heavy = [m for m in ('datasets', 'spacy', 'matplotlib', 'sklearn', 'scipy', 'evaluate', 'peft', 'sacrebleu') "
+        "heavy = [m for m in ('datasets', 'spacy', 'matplotlib', 'sklearn', 'scipy', 'evaluate', 'peft', "
+        "'sacrebleu') "
         "if m in set(sys.modules) - loaded]; assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)

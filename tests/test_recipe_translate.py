@@ -20,20 +20,46 @@ from hf_embinit.runs.record import read_record
 
 ROOT = Path(__file__).parent.parent
 RECIPE = str(ROOT / "recipes" / "translate.py")
-SMALL = (
-    "--max_train_samples 192 --max_eval_samples 24 --max_predict_samples 24 --d_model 16 --d_ff 32 --num_layers 1 "
-    "--num_heads 2 --per_device_train_batch_size 16 --num_train_epochs 2 --max_target_length 24 --min_frequency 1 "
-    "--use_cpu --disable_tqdm true"
-).split()
+SMALL = [
+    "--max_train_samples",
+    "192",
+    "--max_eval_samples",
+    "24",
+    "--max_predict_samples",
+    "24",
+    "--d_model",
+    "16",
+    "--d_ff",
+    "32",
+    "--num_layers",
+    "1",
+    "--num_heads",
+    "2",
+    "--per_device_train_batch_size",
+    "16",
+    "--num_train_epochs",
+    "2",
+    "--max_target_length",
+    "24",
+    "--min_frequency",
+    "1",
+    "--use_cpu",
+    "--disable_tqdm",
+    "true",
+]
 
 
 def environment(**more: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **more}
 
 
-def translate(*arguments: str, launcher: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
+def translate(
+    *arguments: str, launcher: tuple[str, ...] = (), **env: str
+) -> subprocess.CompletedProcess[str]:
     command = [*(launcher or (sys.executable,)), RECIPE, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(**env), timeout=280, cwd=ROOT)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment(**env), timeout=280, cwd=ROOT
+    )
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +167,21 @@ def test_settings_file_flags_and_vectors(tmp_path) -> None:
     words = ["ein", "eine", "der", "die", "hund", "mann", ".", "a", "the", "dog", "man", "is", "in"]
     vectors.write_text(
         "".join(
-            f"{w} {' '.join(f'{x:.4f}' for x in (3 * torch.randn(16, generator=generator)).tolist())}\n" for w in words
+            f"{w} {' '.join(f'{x:.4f}' for x in (3 * torch.randn(16, generator=generator)).tolist())}\n"
+            for w in words
         )
     )
     settings = {"init": "glove_xavier", "vectors": str(vectors), "num_train_epochs": 1, "seed": 1}
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(settings))
     done = translate(
-        str(tmp_path / "s.yaml"), *SMALL, "--num_train_epochs", "1", "--seed", "5", "--output_dir", str(tmp_path / "r")
+        str(tmp_path / "s.yaml"),
+        *SMALL,
+        "--num_train_epochs",
+        "1",
+        "--seed",
+        "5",
+        "--output_dir",
+        str(tmp_path / "r"),
     )
     assert done.returncode == 0, done.stderr[-3000:]
     record = read_record(tmp_path / "r")
@@ -191,5 +225,12 @@ def test_help_explains_every_flag_of_ours() -> None:
     done = translate("--help")
     assert done.returncode == 0
     assert "accelerate launch recipes/translate.py --init glove_xavier" in done.stdout
-    for flag in ("--init", "--vectors", "--num_beams", "--min_frequency", "--freeze_embeddings", "--learning_rate"):
+    for flag in (
+        "--init",
+        "--vectors",
+        "--num_beams",
+        "--min_frequency",
+        "--freeze_embeddings",
+        "--learning_rate",
+    ):
         assert flag in done.stdout

@@ -24,7 +24,9 @@ def test_listing_by_pattern_is_sorted_and_one_line_each() -> None:
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
-    with pytest.raises(UnknownNameError, match=r"Unknown init 'glove_xaver'. Did you mean: glove_xavier") as error:
+    with pytest.raises(
+        UnknownNameError, match=r"Unknown init 'glove_xaver'. Did you mean: glove_xavier"
+    ) as error:
         get_initializer("glove_xaver")
     assert "Available: " in str(error.value)
 

@@ -15,8 +15,8 @@ from ..vectors.pretrained_vectors import PretrainedVectors
 
 @dataclass
 class InitContext:
-    """One request for rows. An initialiser returns a float32 tensor `[num_rows, embedding_dim]` on the CPU or on the
-    device of `existing`; the caller casts, places and zeroes the padding row."""
+    """One request for rows. An initialiser returns a float32 tensor `[num_rows, embedding_dim]` on the CPU or
+    on the device of `existing`; the caller casts, places and zeroes the padding row."""
 
     num_rows: int
     """R: rows to make."""

@@ -1,9 +1,10 @@
-"""Tables from pre-trained vectors: as they are, standardized to Xavier, shuffled, or Xavier moved to their moments.
+"""Tables from pre-trained vectors: as they are, standardized to Xavier, shuffled, or Xavier moved to their
+moments.
 
 Four names a source (Kim et al. 2024, sections 3.2 to 3.4 and A.3): `<source>`, `<source>_xavier` (Eq. 1),
-`<source>_shuffled`, `xavier_<source>` (Eq. 4). One mean and one sample standard deviation are taken over all entries of
-the rows found. Tokens that the source lacks are drawn from the distribution that the initialiser ends in: Xavier for
-`*_xavier`, a normal with the source's mean and standard deviation otherwise.
+`<source>_shuffled`, `xavier_<source>` (Eq. 4). One mean and one sample standard deviation are taken over all
+entries of the rows found. Tokens that the source lacks are drawn from the distribution that the initialiser
+ends in: Xavier for `*_xavier`, a normal with the source's mean and standard deviation otherwise.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ def _select(context: InitContext, name: str) -> _Selected:
     tokens: list[str] = context.require("tokens", name)
     if vectors.dim != context.embedding_dim:
         raise InvalidArgumentError(
-            f"init {name!r}: the vectors of {vectors.name!r} have width {vectors.dim}, the model's embeddings "
-            f"{context.embedding_dim}; build the model with d_model={vectors.dim} (--d_model {vectors.dim}) or give "
+            f"init {name!r}: the vectors of {vectors.name!r} have width {vectors.dim}, the model's "
+            f"embeddings "
+            f"{context.embedding_dim}; build the model with d_model={vectors.dim} (--d_model {vectors.dim}) "
+            f"or give "
             f"other vectors"
         )
     index = align(tokens, context.token_family, vectors.tokens, vectors.family)
@@ -68,7 +71,9 @@ def _select(context: InitContext, name: str) -> _Selected:
     rows = vectors.matrix[index[found]].float()
     if not bool(torch.isfinite(rows).all()):
         bad = tokens[int(found.nonzero()[~torch.isfinite(rows).all(1)][0])]
-        raise InvalidArgumentError(f"init {name!r}: the row of token {bad!r} in {vectors.name!r} is not finite")
+        raise InvalidArgumentError(
+            f"init {name!r}: the row of token {bad!r} in {vectors.name!r} is not finite"
+        )
     context.report["found"] = found
     return _Selected(found, rows, rows.double().mean().item(), rows.double().std().item())
 
@@ -108,7 +113,8 @@ def _register(source: str, description: str) -> None:
         defaults=defaults,
     )
     def to_xavier(context: InitContext, *, per_dimension: bool = False) -> Tensor:
-        """The source's rows with mean 0 and sd sqrt(2 / (N + D)); `per_dimension` standardizes each column alone."""
+        """The source's rows with mean 0 and sd sqrt(2 / (N + D)); `per_dimension` standardizes each column
+        alone."""
         selected = _select(context, f"{source}_xavier")
         std = xavier_std(context.num_embeddings, context.embedding_dim)
         rows = standardize(selected.rows, 0.0, std, per_dimension=per_dimension)

@@ -17,7 +17,9 @@ def xavier_rows(context: InitContext, num_rows: int | None = None) -> Tensor:
     return rows.uniform_(-bound, bound, generator=context.generator)
 
 
-@register_initializer("xavier", summary="uniform within sqrt(6 / (N + D))", source="Glorot & Bengio 2010, Eq. 16")
+@register_initializer(
+    "xavier", summary="uniform within sqrt(6 / (N + D))", source="Glorot & Bengio 2010, Eq. 16"
+)
 def xavier(context: InitContext) -> Tensor:
     """Uniform rows with variance 2 / (N + D), N being the rows of the whole table and D its width."""
     return xavier_rows(context)

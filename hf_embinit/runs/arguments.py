@@ -1,4 +1,5 @@
-"""Command lines of recipes: dataclasses, presets that any flag overrides, and an optional file of settings."""
+"""Command lines of recipes: dataclasses, presets that any flag overrides, and an optional file of
+settings."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ def parse_arguments(
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Runs a recipe; an error that hf_embinit raises on purpose ends it with that one sentence and status 1."""
+    """Runs a recipe; an error that hf_embinit raises on purpose ends it with that one sentence and status
+    1."""
     try:
         main()
     except (EmbinitError, StrictDataclassError) as error:  # the second: a config that cannot work

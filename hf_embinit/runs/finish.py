@@ -19,7 +19,8 @@ SAMPLES_NAME = "test_predictions.jsonl"
 
 
 def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
-    """One figure an input table: its values against Xavier's and the position encodings', padding row left out."""
+    """One figure an input table: its values against Xavier's and the position encodings', padding row left
+    out."""
     tables = EmbeddingTables(model)
     for table in tables.input_tables:
         plot_embedding_distribution(

@@ -16,8 +16,8 @@ from ..tables import EmbeddingTables
 class SequentialEvaluation:
     """Mixin for a `Trainer`: evaluation and prediction keep the order of the data set.
 
-    With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and predictions no
-    longer stand beside the texts they belong to. Sort the data set by length instead.
+    With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and
+    predictions no longer stand beside the texts they belong to. Sort the data set by length instead.
     """
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler:
@@ -25,7 +25,8 @@ class SequentialEvaluation:
 
 
 class EpochClock(TrainerCallback):
-    """Writes the training time of each epoch, in seconds without evaluation and saving, into the Trainer's log.
+    """Writes the training time of each epoch, in seconds without evaluation and saving, into the Trainer's
+    log.
 
     The log is saved with every checkpoint, so the times of a resumed run cover all of its epochs.
     """
@@ -44,7 +45,9 @@ class EpochClock(TrainerCallback):
     ) -> None:
         """Stops the clock and logs the time."""
         seconds = time.perf_counter() - self._start
-        state.log_history.append({"epoch": state.epoch, "step": state.global_step, "epoch_train_seconds": seconds})
+        state.log_history.append(
+            {"epoch": state.epoch, "step": state.global_step, "epoch_train_seconds": seconds}
+        )
 
 
 def train_seconds(log_history: list[dict[str, Any]]) -> float:
@@ -55,7 +58,8 @@ def train_seconds(log_history: list[dict[str, Any]]) -> float:
 def best_row(
     history: list[dict[str, float]], metric: str, *, greater_is_better: bool
 ) -> dict[str, float] | None:
-    """The row of a history with the best `metric`, the earliest of equals; None when it was never measured."""
+    """The row of a history with the best `metric`, the earliest of equals; None when it was never
+    measured."""
     measured = [row for row in history if metric in row]
     if not measured:
         return None
@@ -64,7 +68,8 @@ def best_row(
 
 
 def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
-    """Statistics of every input table, padding row left out, before and after the sqrt(D) scaling of the input."""
+    """Statistics of every input table, padding row left out, before and after the sqrt(D) scaling of the
+    input."""
     tables = EmbeddingTables(model)
     statistics = {}
     for table in tables.input_tables:

@@ -1,1 +1,1 @@
-"""TODO"""
+"""What is trained on: data sets, the embedded corpora, preprocessing, metrics."""

@@ -48,7 +48,9 @@ def load_file(path: str | Path) -> Dataset:
     if not path.is_file():
         raise DataNotFoundError(f"the data file {str(path)!r} does not exist")
     if path.suffix not in FORMATS:
-        raise InvalidArgumentError(f"{str(path)!r}: cannot read {path.suffix!r} files; known: {', '.join(FORMATS)}")
+        raise InvalidArgumentError(
+            f"{str(path)!r}: cannot read {path.suffix!r} files; known: {', '.join(FORMATS)}"
+        )
     if path.stat().st_size == 0:
         raise InvalidArgumentError(f"the data file {str(path)!r} is empty")
     options = {"delimiter": "\t"} if path.suffix == ".tsv" else {}
@@ -113,7 +115,8 @@ def _cache_only() -> Iterator[None]:
 
 
 def find_folder(name: str, data_dir: str | None) -> Path | None:
-    """The folder of data set `name`: `data_dir` itself or its sub-folder, then `HF_EMBINIT_DATA`; None if in neither.
+    """The folder of data set `name`: `data_dir` itself or its sub-folder, then `HF_EMBINIT_DATA`; None if in
+    neither.
 
     A `data_dir` that does not exist or holds neither raises `DataNotFoundError`.
     """

@@ -56,7 +56,7 @@ DATASETS = {
             "captions",
             presets={
                 "*": {
-                    "num_train_epochs": 6,
+                    "num_train_epochs": 5,
                     "per_device_train_batch_size": 64,
                     "per_device_eval_batch_size": 128,
                     "learning_rate": 1e-3,
@@ -92,7 +92,8 @@ DATASETS = {
         ),
     )
 }
-"""Data sets by name. Epochs, batch sizes and widths are Kim et al. 2024, Table 5; `captions` is this package's own."""
+"""Data sets by name. Epochs, batch sizes and widths are Kim et al. 2024, Table 5; `captions` is this
+package's own."""
 
 
 def preset(dataset: str, tokenizer: str) -> dict[str, Any]:
@@ -113,11 +114,12 @@ def load_translation(
 ) -> DatasetDict:
     """A `DatasetDict` of `train`, `validation` and `test` with the text columns `source` and `target`.
 
-    `dataset` is a name of `DATASETS`, a folder of data files, or a Hub id. A named one is looked for in `data_dir`,
-    then in the folder that `HF_EMBINIT_DATA` names, then on the Hub. `files` overrides single splits. Files have one
-    column a language (`de`, `en`) or one column `translation` holding both.
+    `dataset` is a name of `DATASETS`, a folder of data files, or a Hub id. A named one is looked for in
+    `data_dir`, then in the folder that `HF_EMBINIT_DATA` names, then on the Hub. `files` overrides single
+    splits. Files have one column a language (`de`, `en`) or one column `translation` holding both.
 
-    Raises `DataNotFoundError` when a split is nowhere, `InvalidArgumentError` when a language is not in the data.
+    Raises `DataNotFoundError` when a split is nowhere, `InvalidArgumentError` when a language is not in the
+    data.
     """
     from datasets import DatasetDict
 
@@ -132,7 +134,8 @@ def load_translation(
     if missing:
         flags = ", ".join(f"--{split}_file" for split in missing)
         raise DataNotFoundError(
-            f"--dataset {dataset}: {origin} has no {' and no '.join(missing)} split; give {flags}, or a --data_dir "
+            f"--dataset {dataset}: {origin} has no {' and no '.join(missing)} split; give {flags}, or a "
+            f"--data_dir "
             f"that has it"
         )
     return DatasetDict({split: _columns(data[split], split, source_lang, target_lang) for split in SPLITS})
@@ -191,19 +194,23 @@ def _columns(split: Dataset, name: str, source_lang: str, target_lang: str) -> D
     for side, values in texts.items():
         for i, value in enumerate(values):
             if not isinstance(value, str):
-                raise InvalidArgumentError(f"the {side} text of row {i} of the {name} split is {value!r}, not text")
+                raise InvalidArgumentError(
+                    f"the {side} text of row {i} of the {name} split is {value!r}, not text"
+                )
     return Dataset.from_dict(texts)
 
 
 def encode_pairs(
     data: Dataset, tokenizer: Any, *, max_source_length: int, max_target_length: int, desc: str
 ) -> Dataset:
-    """`data` as `input_ids`, `attention_mask`, `labels` and `length` (the longer side), cut to the given numbers of
-    tokens."""
+    """`data` as `input_ids`, `attention_mask`, `labels` and `length` (the longer side), cut to the given
+    numbers of tokens."""
 
     def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
         encoded = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
-        labels = tokenizer(text_target=batch["target"], max_length=max_target_length, truncation=True)["input_ids"]
+        labels = tokenizer(text_target=batch["target"], max_length=max_target_length, truncation=True)[
+            "input_ids"
+        ]
         lengths = [max(len(s), len(t)) for s, t in zip(encoded["input_ids"], labels, strict=True)]
         return {
             "input_ids": encoded["input_ids"],
@@ -216,7 +223,8 @@ def encode_pairs(
 
 
 def sort_by_length(texts: Dataset, encoded: Dataset) -> tuple[Dataset, Dataset]:
-    """Both data sets in the order of falling length, so that batches need little padding; `row` is the old place."""
+    """Both data sets in the order of falling length, so that batches need little padding; `row` is the old
+    place."""
     order = np.argsort(-np.asarray(encoded["length"][:]), kind="stable")
     texts = texts.add_column("row", list(range(len(texts))))
     return texts.select(order), encoded.select(order)
@@ -242,9 +250,9 @@ def bleu_metrics(
 ) -> Callable[[Any], dict[str, float]]:
     """`compute_metrics` for a `Seq2SeqTrainer` that generates: BLEU on detokenised and on tokenised text.
 
-    `bleu` is sacreBLEU on the decoded text against `references` (lower-cased on both sides when the tokenizer keeps no
-    case); `bleu_tokenized` is BLEU in the tokenizer's own tokens: comparable within one tokenizer only.
-    `compute_metrics.signatures` holds sacreBLEU's signature of each after a call.
+    `bleu` is sacreBLEU on the decoded text against `references` (lower-cased on both sides when the tokenizer
+    keeps no case); `bleu_tokenized` is BLEU in the tokenizer's own tokens: comparable within one tokenizer
+    only. `compute_metrics.signatures` holds sacreBLEU's signature of each after a call.
     """
     metric = load_metric("bleu")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .checkpoints import read_embedding_table
 from .files import read_vectors, write_vectors
+from .glove import train_glove
 from .pretrained_vectors import PretrainedVectors, rows_digest
 from .sources import SOURCES, load_vectors
 
@@ -14,5 +15,6 @@ __all__ = [
     "read_embedding_table",
     "read_vectors",
     "rows_digest",
+    "train_glove",
     "write_vectors",
 ]

@@ -2,10 +2,10 @@
 
     python tests/benchmarks/bench_trainer.py [--steps 30] [--rounds 3] [--threads 2]
 
-Needs Multi30k in HF_EMBINIT_DATA. The recipe's own data, collator and settings. In one process and in turn: `Trainer` on
-batches grouped by length, a bare loop over the same batches with the same optimizer, and the bare loop on random batches.
-Prints the ratio of step times (Trainer / bare loop, on the same batches), the share of padding in each kind of batch, and
-the ratio of throughput in pairs a second (grouped / random).
+Needs Multi30k in HF_EMBINIT_DATA. The recipe's own data, collator and settings. In one process and in turn:
+`Trainer` on batches grouped by length, a bare loop over the same batches with the same optimizer, and the
+bare loop on random batches. Prints the ratio of step times (Trainer / bare loop, on the same batches), the
+share of padding in each kind of batch, and the ratio of throughput in pairs a second (grouped / random).
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def bare_loop(tokenizer, loader: DataLoader, steps: int) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -128,9 +130,16 @@ def main() -> None:
                 cost.append(clock.seconds / grouped)
                 gain.append(random / grouped)
                 padding.append((grouped_padding, random_padding))
-    print(f"{BATCH} pairs a batch, {arguments.steps} steps, {arguments.threads} threads, torch {torch.__version__}")
-    print(f"Trainer / bare loop, time:            {statistics.median(cost):.3f}   {[round(c, 3) for c in cost]}")
-    print(f"grouped / random batches, throughput: {statistics.median(gain):.3f}   {[round(g, 3) for g in gain]}")
+    print(
+        f"{BATCH} pairs a batch, {arguments.steps} steps, {arguments.threads} threads, torch "
+        f"{torch.__version__}"
+    )
+    print(
+        f"Trainer / bare loop, time:            {statistics.median(cost):.3f}   {[round(c, 3) for c in cost]}"
+    )
+    print(
+        f"grouped / random batches, throughput: {statistics.median(gain):.3f}   {[round(g, 3) for g in gain]}"
+    )
     print(f"padding: grouped {padding[0][0]:.1%}, random {padding[0][1]:.1%}")
 
 

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from hf_embinit.errors import DataNotFoundError
+from hf_embinit.runs.aggregate import read_records, results_table
+from hf_embinit.runs.record import RunRecord, write_record
+
+
+def record(init: str, seed: int, bleu: float, **changes) -> RunRecord:
+    made = RunRecord(
+        task="translation",
+        dataset="captions",
+        init=init,
+        tokenizer="words",
+        seed=seed,
+        arguments={"num_train_epochs": 5.0, "max_train_samples": None},
+        metrics={"test_bleu": bleu},
+        best_epoch=5.0,
+        history=[],
+        parameters=1,
+        embedding_statistics={},
+        coverage={},
+        runtime={},
+        versions={},
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def test_seeds_share_a_row_and_settings_do_not(tmp_path) -> None:
+    runs = [
+        record("xavier", 0, 30.0),
+        record("xavier", 1, 32.0),
+        record("glove", 0, 20.0),
+        record("xavier", 0, 9.0, arguments={"num_train_epochs": 1.0, "max_train_samples": 100}),
+    ]
+    for i, run in enumerate(runs):
+        write_record(tmp_path / str(i), run)
+    table = results_table(read_records(tmp_path)).splitlines()
+    assert table[0] == "| data | tokenizer | epochs | init | seeds | test BLEU | best epoch |"
+    assert table[2] == "| captions | words | 5 | `xavier` | 2 | 31.00 (1.41) | 5.0 (0.0) |"
+    assert table[3] == "| captions | words | 5 | `glove` | 1 | 20.00 | 5.0 |"
+    assert table[4] == "| captions, first 100 | words | 1 | `xavier` | 1 | 9.00 | 5.0 |"
+    assert len(table) == 5
+
+
+def test_what_was_not_measured_says_so() -> None:
+    table = results_table([record("xavier", 0, 1.0), record("glove", 0, 0.0, metrics={}, best_epoch=None)])
+    assert "| `glove` | 1 | not measured | not measured |" in table
+
+
+def test_a_folder_without_records_is_an_error(tmp_path) -> None:
+    with pytest.raises(DataNotFoundError, match="finished runs"):
+        read_records(tmp_path)
