@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnknownNameError
+from .knn import knn_match_similarity as knn_match_similarity
 
 if TYPE_CHECKING:
     import evaluate
