@@ -18,7 +18,7 @@ from .manifest import record_event
 from .measures.statistics import embedding_statistics
 from .registry import Initializer, get_initializer, list_initializers
 from .tables import EmbeddingTables, Table
-from .tokens import Coverage, coverage, special_ids, token_family, vocabulary, word_candidates
+from .tokens import Coverage, Side, coverage, special_ids, token_family, vocabulary, word_candidates
 from .vectors import PretrainedVectors, load_vectors
 
 logger = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ def _context(
         initializer_range=getattr(model.config, "initializer_range", None) or 0.02,
     )
     if tokenizer is not None:
-        side = "target" if table.side == "target" else "source"
+        side: Side = "target" if table.side == "target" else "source"
         tokens = vocabulary(tokenizer, side)
         if len(tokens) > table.num_embeddings:
             raise InvalidArgumentError(

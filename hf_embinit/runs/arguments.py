@@ -22,7 +22,7 @@ class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter)
 
 
 def parse_arguments(
-    dataclass_types: Sequence[type],
+    dataclass_types: Sequence[Any],
     preset: Callable[[Namespace], dict[str, Any]],
     *,
     description: str,
@@ -35,7 +35,7 @@ def parse_arguments(
     defaults that go with them. A flag or key that does not exist, or a value of the wrong type, ends the
     program with one line and status 2.
     """
-    parser = HfArgumentParser(dataclass_types, description=description, formatter_class=_HelpFormatter)
+    parser = HfArgumentParser(list(dataclass_types), description=description, formatter_class=_HelpFormatter)
     parser.usage = "%(prog)s [settings.yaml | settings.json] [--flag value ...]"
     argv = list(sys.argv[1:] if argv is None else argv)
     flags = {action.dest: action for action in parser._actions}
