@@ -1,0 +1,393 @@
+"""The report on embedding spaces as a page of Markdown, from its `results.json` alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .analysis import HARMFUL, HARMLESS, HARMLESS_SCALED, advice
+
+_CLOSE = 64  # positions of the table in the section on sums: most sentences are shorter
+
+
+def render_report(results: Mapping[str, Any]) -> str:
+    """The whole page. Figures are linked relative to it, in `figures/`."""
+    spaces = results["spaces"]
+    parts = [
+        [f"# Embedding spaces: {', '.join(spaces)}"],
+        _what_to_do(spaces, results["corpus"]),
+        _tables(spaces),
+        _values(spaces, results["corpus"], results["figures"]),
+        _norms(spaces, results["corpus"], results["figures"]),
+        _sums(spaces, results["corpus"], results["figures"]),
+        _neighbors(results["neighbors"], list(spaces)),
+        _match(results["knn_match"], results["arguments"], results["figures"]),
+        _table_4(spaces, results["corpus"]),
+        _made(results),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def headline(name: str, space: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> str:
+    """How wide the table is against Xavier's at its vocabulary, what to use, and what that does."""
+    values = space["statistics_in_corpus"] or space["statistics"]
+    n, d = values["table"]["num_embeddings"], values["table"]["embedding_dim"]
+    seen = corpus is not None and space["statistics_in_corpus"] is not None
+    where = f"the {n:,} of its tokens that {corpus['name']} has" if corpus and seen else f"{n:,} tokens"
+    init = advice(values["sd_over_xavier"], values["scaled_sd_over_positions"])
+    near, moved = (_nearest(points, _CLOSE) for points in space["absorption"].values())
+    return (
+        f"**{name}: sd is {times(values['sd_over_xavier'])} times Xavier's at this vocabulary ({where}); use "
+        f"`{init}`.** Scaled by sqrt({d}), as a model reads them, the values are "
+        f"{times(values['scaled_sd_over_positions'])} times as wide as the position encodings: of "
+        f"{near['num_positions']}, the one nearest to the sum is the right one for "
+        f"{100 * near['position_accuracy_in_sum']:.0f}% of the tokens, and for "
+        f"{100 * moved['position_accuracy_in_sum']:.0f}% after `pretrained_xavier`."
+    )
+
+
+def _nearest(points: Sequence[Mapping[str, Any]], length: int) -> Mapping[str, Any]:
+    return min(points, key=lambda point: abs(point["num_positions"] - length))
+
+
+def times(ratio: float) -> str:
+    """A ratio as one says it: `23`, `4.3`, `0.42`."""
+    return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}" if ratio >= 0.995 else f"{ratio:.2g}"
+
+
+def _what_to_do(spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> list[str]:
+    lines = ["## What to do", ""]
+    lines += [f"- {headline(name, space, corpus)}" for name, space in spaces.items()]
+    lines += [
+        "",
+        "This is about starting a transformer from these rows, one that reads "
+        "`sqrt(D) * embedding + position` with sinusoidal positions. Xavier's sd at N tokens of width D is "
+        "sqrt(2 / (N + D)), so the same vectors are wider, in that measure, for a larger vocabulary. In Kim "
+        f"et al. 2024 tables up to {HARMLESS} times as wide as Xavier's, and once scaled "
+        f"{HARMLESS_SCALED:.0f} times as wide as the positions (BERT's), did no harm as they are "
+        f"(`pretrained`); tables from {HARMFUL} times Xavier's on (GloVe's, T5's) did. In between, "
+        "`pretrained_xavier` is the safe side: it moves the whole table to mean 0 and Xavier's sd by one "
+        "shift and one factor. Give a recipe `--init pretrained_xavier --vectors <source>`. A trained model "
+        "that reads its own table needs none of it.",
+    ]
+    if corpus is None:
+        lines += [
+            "",
+            "With `--corpus` the ratio is that of the vocabulary of a text rather than of the whole table.",
+        ]
+    return lines
+
+
+def _tables(spaces: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for name, space in spaces.items():
+        left_out = ", ".join(f"{count:,} {why}" for why, count in space["left_out"].items())
+        own = space["own_positions_std"]
+        rows.append(
+            [
+                name,
+                f"`{space['source']}`",
+                f"{space['rows_read']:,}",
+                f"{space['num_embeddings']:,}",
+                f"{space['embedding_dim']}",
+                space["family"].replace("_", "-"),
+                left_out or "none",
+                "none" if own is None else f"learned, sd {own:.3g}",
+            ]
+        )
+    head = ["space", "source", "rows", "used", "D", "tokens", "left out", "positions of its own"]
+    return ["## The tables", "", *_table(head, rows, "llrrrlll")]
+
+
+def _values(
+    spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None, figures: Mapping[str, Any]
+) -> list[str]:
+    before, after, shape = [], [], []
+    for name, space in spaces.items():
+        versions = [(name, space["statistics"])]
+        if corpus and space["statistics_in_corpus"]:
+            versions.append((f"{name}, tokens in {corpus['name']}", space["statistics_in_corpus"]))
+        for label, values in versions:
+            table, scaled = values["table"], values["table_scaled"]
+            xavier, moved = values["xavier"], values["pretrained_xavier"]
+            before.append(
+                [
+                    label,
+                    f"{table['num_embeddings']:,}",
+                    _range(table),
+                    _mean(table),
+                    f"±{_number(xavier['max'])} ({_number(xavier['std'])})",
+                    f"**{times(values['sd_over_xavier'])}**",
+                    _range(moved),
+                    _range(values["xavier_pretrained"]),
+                ]
+            )
+            positions = values["positions"]
+            after.append(
+                [
+                    label,
+                    _range(scaled),
+                    _mean(scaled),
+                    f"±{_number(values['xavier_scaled']['max'])} ({_number(values['xavier_scaled']['std'])})",
+                    f"{_range(values['pretrained_xavier_scaled'])} "
+                    f"({_number(values['pretrained_xavier_scaled']['std'])})",
+                    f"{_range(positions)}, {_mean(positions)}",
+                    f"**{times(values['scaled_sd_over_positions'])}**",
+                ]
+            )
+            shape.append(
+                [
+                    label,
+                    f"{table['kurtosis']:.1f}",
+                    f"{_number(table['row_norm_min'])}, {_number(table['row_norm_mean'])}, "
+                    f"{_number(table['row_norm_max'])}",
+                    f"{table['effective_rank']:.0f} of "
+                    f"{min(table['num_embeddings'], table['embedding_dim'])}",
+                ]
+            )
+    lines = ["## Values against Xavier's and the positions'", ""]
+    lines += ["As in Kim et al. 2024, Tables 2 and 8: before scaling; sd in parentheses.", ""]
+    head = ["", "tokens", "range", "mean (sd)", "Xavier range (sd)", "sd / Xavier's"]
+    lines += _table([*head, "`pretrained_xavier` range", "`xavier_pretrained` range"], before, "lrrrrrrr")
+    lines += ["", "As in Table 6: times sqrt(D), which is what the positions are added to.", ""]
+    head = ["", "range", "mean (sd)", "Xavier range (sd)", "`pretrained_xavier` range (sd)"]
+    lines += _table([*head, "positions: range, mean (sd)", "sd / positions'"], after, "lrrrrrr")
+    lines += [
+        "",
+        "Excess kurtosis is 0 for a normal distribution and -1.2 for Xavier's; a high one means a few very "
+        "large "
+        "values, which set the range. The effective rank is exp(entropy of the singular values).",
+        "",
+    ]
+    head = ["", "excess kurtosis", "row norms: least, mean, largest", "effective rank"]
+    lines += _table(head, shape, "lrrr")
+    for name, path in figures["distribution"].items():
+        lines += ["", f"![Values of {name} against Xavier's and the positions', log axes]({path})"]
+    return lines
+
+
+def _norms(
+    spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None, figures: Mapping[str, Any]
+) -> list[str]:
+    lines = ["## Norms against frequency", ""]
+    rows = []
+    for name, space in spaces.items():
+        found = space["frequency"]
+        if found["by"] == "counts":
+            how = f"counts in {corpus['name'] if corpus else 'the corpus'}, {found['tokens']:,} tokens seen"
+        elif found["by"] == "rows":
+            how = f"order of the rows (longer words come later: {found['row_length_correlation']:+.2f})"
+        elif corpus:
+            how = f"not known: {corpus['name']} has too few of its tokens"
+        else:
+            how = (
+                "not known: longer words do not come later "
+                f"({found['row_length_correlation']:+.2f}), so the rows are not in that order; "
+                "give `--corpus`"
+            )
+        value = found["norm_correlation"]
+        rows.append([name, how, "–" if value is None else f"{value:+.2f}"])
+    head = ["space", "frequency from", "correlation of frequency and norm (Spearman)"]
+    lines += _table(head, rows, "llr")
+    lines += [
+        "",
+        "Below 0, frequent tokens have shorter rows than rare ones, so the inner product favors rare "
+        "tokens as "
+        "neighbors; above 0 it is the other way round.",
+    ]
+    if figures["norms"]:
+        lines += ["", f"![Row norms against the frequency of tokens]({figures['norms']})"]
+    return lines
+
+
+def _sums(
+    spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None, figures: Mapping[str, Any]
+) -> list[str]:
+    lines = ["## What is left of words and positions in their sum", ""]
+    if corpus:
+        lines += [f"Of the tokens in {corpus['name']}, where they are enough.", ""]
+    rows = []
+    length = 0
+    for name, space in spaces.items():
+        for variant, points in space["absorption"].items():
+            point = _nearest(points, _CLOSE)
+            length = point["num_positions"]
+            rows.append(
+                [
+                    name,
+                    "as it is" if variant == "pretrained" else f"`{variant}`",
+                    f"{_number(point['embedding_std'])} / {_number(point['position_std'])}",
+                    _percent(point["knn_match_in_sum"]),
+                    _percent(point["knn_match_recovered"]),
+                    _percent(point["position_accuracy_in_sum"]),
+                    _percent(point["position_accuracy_recovered"]),
+                    f"{point['span_dimensions']} of {space['embedding_dim']}",
+                ]
+            )
+    lines += [
+        f"Each token stands at a random one of the first {length} positions. *Words left* is the KNN match "
+        "similarity, by cosine, of the sum to the words alone; *positions left* how often the nearest "
+        "position "
+        "encoding is the right one. *Recovered* is after a linear map: for words, the positions' span is "
+        "projected out; for positions, Fisher's discriminant inside it. Where both are recovered, nothing is "
+        "lost to a layer that learns such a map; it is merely not separated.",
+        "",
+    ]
+    head = ["space", "init", "sd of words / positions", "words left", "words recovered"]
+    head += ["positions left", "positions recovered", "dimensions of the positions"]
+    lines += _table(head, rows, "llrrrrrr")
+    return [
+        *lines,
+        "",
+        f"![Words and positions left in the sum, by sentence length]({figures['absorption']})",
+    ]
+
+
+def _neighbors(found: Mapping[str, Mapping[str, Any]], names: Sequence[str]) -> list[str]:
+    lines = ["## Neighbors of the same words", ""]
+    if not found:
+        return [*lines, "No word of four letters or more is a token here; choose some with `--words`."]
+    lines += ["By cosine, nearest first.", ""]
+    rows = []
+    for word, spaces in found.items():
+        cells = (
+            "not a token" if spaces[name] is None else " ".join(_code(t) for t in spaces[name])
+            for name in names
+        )
+        rows.append([f"**{_escape(word)}**", *cells])
+    return lines + _table(["word", *names], rows, "l" * (len(names) + 1))
+
+
+def _match(
+    pairs: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any], figures: Mapping[str, Any]
+) -> list[str]:
+    if not pairs:
+        return []
+    k = arguments["k"]
+    lines = [
+        "## How far the spaces agree",
+        "",
+        f"KNN match similarity with k = {k}: the Jaccard index of the {k} nearest neighbors of each token "
+        f"among the "
+        "tokens that both spaces have, in the mean. *Chance* is that of two unrelated spaces of so many "
+        "tokens.",
+        "",
+    ]
+    rows = []
+    for pair in pairs:
+        enough = pair["chance"] is not None
+        cells = [_percent(pair[m]) for m in ("inner_product", "cosine", "chance")]
+        rows.append(
+            [
+                f"{pair['a']}, {pair['b']}",
+                f"{pair['shared_tokens']:,}",
+                *(cells if enough else ["too few shared tokens", "–", "–"]),
+            ]
+        )
+    lines += _table(["spaces", "shared tokens", "by inner product", "by cosine", "chance"], rows, "lrrrr")
+    return [*lines, "", f"![KNN match similarity of all pairs]({figures['match']})"]
+
+
+def _table_4(spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> list[str]:
+    asked = {name: s["table_4"] for name, s in spaces.items() if s["table_4"] is not None}
+    if not asked:
+        return []
+    lines = [
+        "## Word analogies (Kim et al. 2024, Table 4)",
+        "",
+        "3CosAdd over the words named, the three words of the question left out; a question applies when "
+        "its four "
+        "words are there. Positions: each row gets a random one of the first 64, or 5,000. The last row, "
+        "ours, "
+        "projects the span of the positions out of the sixth; 5,000 positions span the whole space, so "
+        "nothing "
+        "can be projected out.",
+    ]
+    for name, parts in asked.items():
+        for part, label in (
+            ("all", "all words"),
+            ("in_corpus", f"words in {corpus['name'] if corpus else ''}"),
+        ):
+            if part not in parts:
+                continue
+            found = parts[part]
+            lines += ["", f"### {name}, {label}", ""]
+            if found is None:
+                lines.append("No question applies.")
+                continue
+            case = ", in lower case" if found["lowercase"] else ""
+            lines += [
+                f"{found['words']:,} words; {found['applicable']:,} of {found['total']:,} questions "
+                f"apply{case}.",
+                "",
+            ]
+            rows = []
+            for row, scores in found["rows"].items():
+                cells = []
+                for positions in ("64", "5000"):
+                    score = scores.get(positions)
+                    cells.append(
+                        "–"
+                        if score is None
+                        else f"{score['correct']}/{score['applicable']} ({100 * score['accuracy']:.1f}%)"
+                    )
+                rows.append([row.replace("sigma_p / sigma_x", "σ_p / σ_x"), *cells])
+            lines += _table(["embeddings", "64 positions", "5,000 positions"], rows, "lrr")
+    return lines
+
+
+def _made(results: Mapping[str, Any]) -> list[str]:
+    versions = results["versions"]
+    arguments = results["arguments"]
+    return [
+        "## How this was made",
+        "",
+        "```",
+        results["command"],
+        "```",
+        "",
+        f"Match similarities are averaged over {arguments['sample']:,} random tokens of those shared, "
+        f"absorption "
+        f"over as many of each space; seed {arguments['seed']}. hf_embinit {versions['hf_embinit']}, torch "
+        f"{versions['torch']}, {results['runtime']['seconds']:.0f} seconds on "
+        f"{results['runtime']['device']}. "
+        "All numbers are in [results.json](results.json).",
+    ]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> list[str]:
+    rule = ["---:" if a == "r" else "---" for a in align]
+    return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)]
+
+
+def _number(value: float) -> str:
+    """Three digits that count: `0.0123`, `4.82`, `68.1`, `792`."""
+    if value == 0 or abs(value) < 5e-5:
+        return "0"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{digits}f}"
+
+
+def _range(part: Mapping[str, Any]) -> str:
+    return f"{_number(part['min'])}, {_number(part['max'])}"
+
+
+def _mean(part: Mapping[str, Any]) -> str:
+    return f"{_number(part['mean'])} ({_number(part['std'])})"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}%"
+
+
+def _escape(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _code(token: str) -> str:
+    """A token as code, whatever it holds; the bar would end the table's cell."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in token)
+    fence = "``" if "`" in shown else "`"
+    pad = " " if "`" in shown else ""
+    return _escape(f"{fence}{pad}{shown}{pad}{fence}")
