@@ -22,6 +22,7 @@ _EXPORTS = {
     "initializers": ("get_initializer", "list_initializers"),  # from here, so that the registry is full
     "new_row_training": ("peft_config_for_new_tokens", "train_new_rows_only"),
     "patching": ("patch", "patched", "unpatch"),
+    "surgery": (),
     "tokens": (),
     "vectors": ("PretrainedVectors",),
     "vocabulary": ("ExpansionReport", "expand_vocabulary", "propose_tokens", "prune_vocabulary"),

@@ -23,7 +23,7 @@ FLOORS = {
     "table_discovery": 2.5,
     "tables": 3,
     "models": 4,
-    "surgery": 4,
+    "surgery": 4.5,
     "initialization": 4,
     "new_rows": 4,
     "patching": 4.5,

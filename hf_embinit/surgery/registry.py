@@ -1,0 +1,94 @@
+"""The registry of interventions: one record a name, some with a number in it (`remove_last_<n>`)."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from transformers import PreTrainedModel
+
+from ..errors import InvalidArgumentError
+
+
+@dataclass
+class Operation:
+    """What an intervention works on."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+    """Of the model as it is now; an intervention that brings another tokenizer puts it here."""
+    seed: int
+
+    def generator(self) -> torch.Generator:
+        """A generator at the start of the seed's sequence: each step of a composition has its own."""
+        return torch.Generator().manual_seed(self.seed)
+
+
+@dataclass(frozen=True)
+class Surgery:
+    """One registered intervention: its name, what it does and where it comes from."""
+
+    name: str
+    summary: str
+    source: str
+    fn: Callable[..., dict[str, Any]]
+    """`fn(operation[, argument], **options)` changes the model; what it gives back is recorded."""
+    argument: str = ""
+    """Regular expression of what stands for `<...>` in the name."""
+    needs_tokenizer: bool = False
+    brings_tokenizer: bool = False
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword options that a caller may give, with their defaults (`Parameter.empty`: required)."""
+        parameters = inspect.signature(self.fn).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def match(self, name: str) -> tuple[str, ...] | None:
+        """The arguments in `name` if it is a name of this intervention, else None."""
+        if not self.argument:
+            return () if name == self.name else None
+        found = re.fullmatch(f"{re.escape(self.name.partition('<')[0])}({self.argument})", name)
+        return found.groups() if found else None
+
+    def check_options(self, name: str, options: dict[str, Any]) -> None:
+        """Raises `InvalidArgumentError` when a required option is missing."""
+        for option, default in self.options.items():
+            if default is inspect.Parameter.empty and options.get(option) is None:
+                raise InvalidArgumentError(f"surgery {name!r} needs {option}=")
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.summary} ({self.source})"
+
+
+_REGISTRY: dict[str, Surgery] = {}
+F = TypeVar("F", bound=Callable[..., dict[str, Any]])
+
+
+def register_surgery(
+    name: str,
+    *,
+    summary: str,
+    source: str,
+    argument: str = "",
+    needs_tokenizer: bool = False,
+    brings_tokenizer: bool = False,
+) -> Callable[[F], F]:
+    """Decorator that adds an intervention to the registry under `name`."""
+
+    def register(fn: F) -> F:
+        if name in _REGISTRY:
+            raise ValueError(f"a surgery named {name!r} is registered already: {_REGISTRY[name]}")
+        _REGISTRY[name] = Surgery(name, summary, source, fn, argument, needs_tokenizer, brings_tokenizer)
+        return fn
+
+    return register
+
+
+def list_surgeries() -> list[Surgery]:
+    """All registered interventions, by name; `str(record)` is one line."""
+    return [_REGISTRY[name] for name in sorted(_REGISTRY)]

@@ -1,0 +1,311 @@
+"""Finds a model's stacks of layers by structure, and puts their layers in another order or takes some out.
+
+A stack is a list of modules that grows and shrinks with a number in the config. `n` layers; an order `[m]`
+names for each new position the old one whose layer stands there. What a position decides (the key-value
+cache's index, T5's relative positions in the first layer, the norm that ModernBERT's first layer lacks)
+stays with the position, so that the config that is saved makes the model that is saved.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from ..errors import UnsupportedModelError
+from .skeletons import ConfigPath, changed_config, require_same_parameters, shapes, skeleton
+
+Order = Sequence[int]
+
+_COUNT = re.compile(r"layer|depth|block")
+"""How configs name numbers of layers; which of them count a stack is tried out."""
+_INDICES = re.compile(r"(layers|idx|idxs|ids|indices|indexes)$")
+"""How configs name lists of layer indices, such as `mlp_only_layers`."""
+
+
+@dataclass
+class Stack:
+    """Layers that one number in the config counts."""
+
+    key: ConfigPath
+    """Where the config has that number."""
+    size: int
+    paths: list[str]
+    """Lists of modules, one entry a layer each (XLM keeps four lists a stack)."""
+    lists: dict[ConfigPath, Any]
+    """Lists in the config that speak of these layers, as they are."""
+
+    def config_changes(self, order: Order) -> dict[ConfigPath, Any]:
+        """What the config has to say once the layers are in `order`."""
+        changes: dict[ConfigPath, Any] = {self.key: len(order)}
+        for path, values in self.lists.items():
+            if len(values) == self.size:
+                changes[path] = [values[old] for old in order]
+            else:
+                changes[path] = [new for new, old in enumerate(order) if old in values]
+        return changes
+
+
+def find_stacks(model: PreTrainedModel, made: PreTrainedModel) -> list[Stack]:
+    """The stacks of a model, given the skeleton that its config makes.
+
+    Each number in the config that may count layers is changed, and the lists of modules that follow are its
+    stack. Raises `UnsupportedModelError` when none does, as in ALBERT, whose layers share their parameters.
+    """
+    lengths = _module_lists(made)
+    found: list[Stack] = []
+    problems = []
+    tried = []
+    for path, size, holder in _counts(model.config, ()):
+        lists = _layer_lists(holder, path, size)
+        other = list(range(size - 1)) if size > 1 else [0, 0]
+        stack = Stack(path, size, [], lists)
+        tried.append(f"{'.'.join(path)}={size}")
+        try:
+            lengths_then = _module_lists(
+                skeleton(model, changed_config(model.config, stack.config_changes(other)))
+            )
+        except Exception as error:  # a config may refuse the number in any way
+            problems.append(f"{'.'.join(path)} cannot be changed: {_first_line(error)}")
+            continue
+        for name, length in lengths.items():
+            if length == size and lengths_then.get(name) == len(other):
+                stack.paths.append(name)
+        stack.paths = [p for p in stack.paths if not any(p.startswith(f"{q}.") for q in stack.paths)]
+        known = {p for s in found for p in s.paths}
+        if stack.paths and not known.issuperset(stack.paths):
+            found.append(stack)
+    if not found:
+        reason = "; ".join(problems) or (
+            f"no list of modules follows {' or '.join(tried) or 'any number in its config'}: its layers "
+            f"share their parameters or are not kept in a list"
+        )
+        raise UnsupportedModelError(f"{type(model).__name__} has no list of layers to work on ({reason})")
+    return found
+
+
+def rearrange(model: PreTrainedModel, choose: Callable[[int], Order]) -> dict[str, Any]:
+    """Puts the layers of every stack of `n` in the order `choose(n)`, without those that it leaves out.
+
+    Gives back details for the record: `layers` (the order of each list of modules) and `stay` (parts that
+    kept their position). Modules are moved, no value is touched, so it works on the meta device too. Raises
+    `UnsupportedModelError`, with the model as it was, when the config cannot say what would come out.
+    """
+    before = skeleton(model, changed_config(model.config, {}))
+    require_same_parameters(model, before)
+    stacks = find_stacks(model, before)
+    orders = [list(choose(stack.size)) for stack in stacks]
+    changes: dict[ConfigPath, Any] = {}
+    for stack, order in zip(stacks, orders, strict=True):
+        changes |= stack.config_changes(order)
+    try:
+        after = skeleton(model, changed_config(model.config, changes))
+    except Exception as error:  # a config may refuse a combination in any way
+        named = ", ".join(f"{'.'.join(path)}={value}" for path, value in changes.items())
+        raise UnsupportedModelError(
+            f"{type(model).__name__} cannot be built with {named}: {_first_line(error)}"
+        ) from error
+    plans = [
+        _plan(before, after, path, order)
+        for stack, order in zip(stacks, orders, strict=True)
+        for path in stack.paths
+    ]
+    for plan in plans:
+        _carry_out(before, plan)
+    if shapes(before) != shapes(after):
+        raise UnsupportedModelError(
+            f"the layers of {type(model).__name__} differ by position as its config cannot describe"
+        )
+    for plan in plans:
+        _carry_out(model, plan)
+    _follow(model, before, after)
+    stay = sorted({f"{plan.path}.*.{path}" for plan in plans for path in plan.stays})
+    return {"layers": {plan.path: plan.order for plan in plans}, **({"stay": stay} if stay else {})}
+
+
+@dataclass
+class _Plan:
+    """What is to be done to one list of modules."""
+
+    path: str
+    order: list[int]
+    stays: dict[str, list[int | None]] = field(default_factory=dict)
+    """Part of a layer -> for each new position the old one whose part goes there (None: no such part)."""
+
+
+def _plan(before: PreTrainedModel, after: PreTrainedModel, path: str, order: list[int]) -> _Plan:
+    have = list(before.get_submodule(path).children())
+    want = list(after.get_submodule(path).children())
+    moved = [have[old] for old in order]
+    parts = {part for a, b in zip(moved, want, strict=True) for part in _misfits(a, b, "")}
+    parts = {p for p in parts if not any(p.startswith(f"{q}.") for q in parts)}
+    plan = _Plan(path, order)
+    for part in sorted(parts):
+        there = [_part(layer, part) for layer in have]
+        needed = [_part(layer, part) for layer in want]
+        if part == "":
+            raise UnsupportedModelError(
+                f"{type(before).__name__} has layers of several kinds in {path}, and its config fixes which "
+                f"kind stands where"
+            )
+        plan.stays[part] = _assign(there, needed, order, f"{path}.*.{part}")
+    return plan
+
+
+def _assign(
+    there: list[nn.Module | None], needed: list[nn.Module | None], order: list[int], name: str
+) -> list[int | None]:
+    """For each new position the old position whose part fits: its own layer's, else the one that stood there,
+    else the first that is free."""
+    chosen: list[int | None] = [None] * len(order)
+    free = set(range(len(there)))
+    open_positions = []
+    for new, old in enumerate(order):
+        if needed[new] is None:
+            continue
+        if _fits(there[old], needed[new]):
+            chosen[new] = old
+            free.discard(old)
+        else:
+            open_positions.append(new)
+    for new in open_positions:
+        fitting = [old for old in (new, *range(len(there))) if old in free and _fits(there[old], needed[new])]
+        if not fitting:
+            raise UnsupportedModelError(f"no layer has the {name} that position {new} needs")
+        chosen[new] = fitting[0]
+        free.discard(fitting[0])
+    return chosen
+
+
+def _carry_out(model: PreTrainedModel, plan: _Plan) -> None:
+    stack = model.get_submodule(plan.path)
+    assert isinstance(stack, nn.ModuleList)
+    layers = list(stack)
+    parts = {part: [_part(layer, part) for layer in layers] for part in plan.stays}
+    del stack[:]
+    stack.extend(layers[old] for old in plan.order)
+    for part, sources in plan.stays.items():
+        parent_path, _, name = part.rpartition(".")
+        for layer, source in zip(stack, sources, strict=True):
+            parent = layer.get_submodule(parent_path)
+            if source is not None:
+                parent.add_module(name, parts[part][source])
+            elif name in parent._modules:
+                del parent._modules[name]
+
+
+def _part(layer: nn.Module, path: str) -> nn.Module | None:
+    module: nn.Module | None = layer
+    for name in path.split(".") if path else ():
+        module = module._modules.get(name) if module is not None else None
+    return module
+
+
+def _misfits(have: nn.Module, want: nn.Module, at: str) -> Iterator[str]:
+    """Paths of the outermost parts in which two modules differ in class, parameters or parts."""
+    if type(have) is not type(want) or _own_shapes(have) != _own_shapes(want):
+        yield at
+        return
+    for name in {**have._modules, **want._modules}:
+        a, b = have._modules.get(name), want._modules.get(name)
+        path = f"{at}.{name}" if at else name
+        if a is not None and b is not None:
+            yield from _misfits(a, b, path)
+        elif a is not b:
+            yield path
+
+
+def _fits(have: nn.Module | None, want: nn.Module | None) -> bool:
+    if have is None or want is None:
+        return have is want
+    return not any(True for _ in _misfits(have, want, ""))
+
+
+def _own_shapes(module: nn.Module) -> dict[str, tuple[int, ...] | None]:
+    return {name: None if p is None else tuple(p.shape) for name, p in module._parameters.items()}
+
+
+_MISSING = object()
+
+
+def _follow(model: PreTrainedModel, before: PreTrainedModel, after: PreTrainedModel) -> None:
+    """Sets what differs between two skeletons' modules and configs: layer indices, counts, kinds."""
+    old_modules, new_modules = dict(before.named_modules()), dict(after.named_modules())
+    done: set[int] = set()
+    for path, module in model.named_modules():
+        old, new = old_modules.get(path), new_modules.get(path)
+        if old is None or new is None or type(old) is not type(new):
+            continue
+        for name in set(old._buffers) - set(new._buffers):  # of a kind of layer that is gone
+            delattr(module, name)
+        for name, value in vars(new).items():
+            was = vars(old).get(name, _MISSING)
+            if isinstance(value, PreTrainedConfig):
+                mine = vars(module).get(name)
+                if isinstance(mine, PreTrainedConfig) and isinstance(was, PreTrainedConfig):
+                    _follow_config(mine, was, value, done)
+            elif _plain(value) and (type(value) is not type(was) or value != was):
+                setattr(module, name, value)
+
+
+def _follow_config(
+    config: PreTrainedConfig, old: PreTrainedConfig, new: PreTrainedConfig, done: set[int]
+) -> None:
+    if id(config) in done:
+        return
+    done.add(id(config))
+    for name, value in vars(new).items():
+        was = vars(old).get(name, _MISSING)
+        mine = vars(config).get(name)
+        if isinstance(value, PreTrainedConfig):
+            if isinstance(mine, PreTrainedConfig) and isinstance(was, PreTrainedConfig):
+                _follow_config(mine, was, value, done)
+        elif _plain(value) and (type(value) is not type(was) or value != was):
+            setattr(config, name, value)
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_plain(v) for v in value.values())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(_plain(v) for v in value)
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _module_lists(model: PreTrainedModel) -> dict[str, int]:
+    return {name: len(m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
+
+
+def _counts(config: PreTrainedConfig, at: ConfigPath) -> Iterator[tuple[ConfigPath, int, PreTrainedConfig]]:
+    """Numbers in a config, and in those inside it, that may count layers."""
+    for name, value in list(vars(config).items()):
+        if isinstance(value, PreTrainedConfig):
+            yield from _counts(value, (*at, name))
+        elif isinstance(value, int) and not isinstance(value, bool) and value > 0 and _COUNT.search(name):
+            yield (*at, name), value, config
+
+
+def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[ConfigPath, Any]:
+    """Lists beside a number of layers that have an entry a layer, or name some of the layers by index."""
+    found = {}
+    for name, values in vars(holder).items():
+        if not isinstance(values, (list, tuple)) or not values:
+            continue
+        per_layer = len(values) == size and _COUNT.search(name) is not None
+        indices = (
+            _INDICES.search(name) is not None
+            and all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < size for v in values)
+            and len(set(values)) == len(values)
+        )
+        if per_layer or (indices and len(values) < size):
+            found[(*key[:-1], name)] = list(values)
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    cause: BaseException = error.__cause__ or error
+    return (str(cause) or type(cause).__name__).strip().splitlines()[0]
