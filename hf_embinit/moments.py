@@ -127,11 +127,26 @@ def _covariance(x: Tensor, weights: Tensor, mean: Tensor) -> Tensor:
     return sigma.div_(float(weights.sum(dtype=torch.float64)))
 
 
+def float_blocks(x: Tensor) -> Iterator[Tensor]:
+    """Consecutive blocks of the rows of `x` `[N, D]` in float32, valid until the next is asked for.
+
+    Blocks of another dtype share one buffer: a fresh one each time would cost more than the work on it.
+    """
+    size = max(1, _BLOCK_ELEMENTS // max(1, x.shape[1]))
+    if x.dtype == torch.float32:
+        yield from x.split(size)
+        return
+    buffer = torch.empty(min(size, x.shape[0]), x.shape[1], dtype=torch.float32, device=x.device)
+    for block in x.split(size):
+        yield buffer[: len(block)].copy_(block)
+
+
 def _blocks(weights: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Blocks of `weights` `[N]` and of `x` `[N, D]`, both float32."""
-    size = max(1, _BLOCK_ELEMENTS // x.shape[1])
-    for w, block in zip(weights.split(size), x.split(size), strict=True):
-        yield w, block.to(torch.float32)
+    start = 0
+    for block in float_blocks(x):
+        yield weights[start : start + len(block)], block
+        start += len(block)
 
 
 def _normal(rows: int, columns: int, generator: torch.Generator, device: torch.device) -> Tensor:

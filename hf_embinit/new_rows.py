@@ -193,19 +193,36 @@ def unusable_rows(
 
 
 def _never_trained(old: Tensor) -> dict[str, list[int]]:
-    """Rows of (nearly) nothing and rows equal to others."""
-    norms = old.norm(dim=1, dtype=torch.float32)
-    zero = (norms <= 1e-4 * norms.median()).nonzero().flatten()
-    # equal rows have equal norms: only those are compared
-    order = norms.argsort()
-    same = norms[order][1:] == norms[order][:-1]
-    candidates = torch.cat([order[1:][same], order[:-1][same]]).unique()
-    repeated: list[int] = []
-    if candidates.numel():
-        _, group, counts = torch.unique(old[candidates], dim=0, return_inverse=True, return_counts=True)
-        repeated = candidates[counts[group] > 1].tolist()
-    zeros = set(zero.tolist())
-    return {"zero": sorted(zeros), "repeated": [i for i in repeated if i not in zeros]}
+    """Rows of (nearly) nothing and rows equal to others.
+
+    Sixteen coordinates of every row tell which few rows are worth reading in full, so that this costs next to
+    nothing beside the statistics themselves.
+    """
+    n, d = old.shape
+    probed = old[:, torch.linspace(0, d - 1, min(d, 16), device=old.device).long()].double()
+    sample = old[:: max(1, n // 1024)].float().norm(dim=1)
+    nothing = 1e-4 * float(sample.median())
+    small = (probed.abs() <= nothing).all(dim=1).nonzero().flatten()
+    zero = torch.cat([r[old[r].float().norm(dim=1) <= nothing] for r in small.split(1024)])
+    rest = torch.ones(n, dtype=torch.bool, device=old.device).index_fill_(0, zero, False).nonzero().flatten()
+    weights = torch.linspace(1.0, 2.0, probed.shape[1], dtype=torch.float64, device=old.device)
+    rest = _with_equals(rest, (probed * weights).sum(dim=1))
+    weights = torch.linspace(1.0, 2.0, d, dtype=torch.float64, device=old.device)
+    key = torch.cat([(old[r].double() * weights).sum(dim=1) for r in rest.split(1024)])
+    full = probed.new_zeros(n).index_copy_(0, rest, key)
+    rest = _with_equals(rest, full)
+    rest = rest[full[rest].argsort()]
+    repeated: set[int] = set()
+    for above, below in zip(rest[:-1].split(1024), rest[1:].split(1024), strict=True):
+        same = (old[above] == old[below]).all(dim=1)
+        repeated.update(above[same].tolist(), below[same].tolist())
+    return {"zero": zero.tolist(), "repeated": sorted(repeated)}
+
+
+def _with_equals(rows: Tensor, key: Tensor) -> Tensor:
+    """Those of `rows` whose `key` another of them has as well."""
+    _, group, counts = torch.unique(key[rows], return_inverse=True, return_counts=True)
+    return rows[counts[group] > 1]
 
 
 def _complement(left_out: Mapping[str, Sequence[int]], n: int) -> Tensor | None:
