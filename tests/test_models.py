@@ -253,6 +253,17 @@ def test_cached_generation_is_uncached_generation(kind, encoding, num_beams):
     assert torch.equal(row[:length], alone[:length])
 
 
+def test_scores_of_beams_add_up_though_the_vocabularies_differ():
+    model = small()
+    output = model.generate(
+        tokens(2, 9), num_beams=3, max_new_tokens=8, output_scores=True, return_dict_in_generate=True
+    )
+    assert model.config.vocab_size == 50
+    scores = model.compute_transition_scores(output.sequences, output.scores, output.beam_indices)
+    lengths = (scores < 0).sum(dim=1)
+    torch.testing.assert_close(scores.sum(dim=1) / lengths, output.sequences_scores, atol=1e-5, rtol=1e-5)
+
+
 def test_too_many_positions_raise_a_sentence():
     with pytest.raises(ValueError, match="The input has 65 positions, but max_position_embeddings is 64"):
         small()(tokens(1, 65), decoder_input_ids=tokens(1, 3))

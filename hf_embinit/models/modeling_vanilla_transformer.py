@@ -6,6 +6,8 @@ Shapes: B batch, T length, S source length, D width, V vocabulary.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -154,6 +156,26 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             if self.config.tie_word_embeddings
             else {}
         )
+
+    @contextmanager
+    def _target_vocabulary(self) -> Iterator[None]:
+        """Within it, `config.vocab_size` is the target's, which is what generation means by it."""
+        source = self.config.vocab_size
+        self.config.vocab_size = self.config.decoder_vocab_size
+        try:
+            yield
+        finally:
+            self.config.vocab_size = source
+
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
+        """As in transformers, which would take the source vocabulary's size for the target's in places."""
+        with self._target_vocabulary():
+            return cast(Any, super()).generate(*args, **kwargs)
+
+    def compute_transition_scores(self, *args: Any, **kwargs: Any) -> Tensor:
+        """As in transformers; see `generate`."""
+        with self._target_vocabulary():
+            return cast(Any, super()).compute_transition_scores(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         """Decoder inputs `[B, T]` for labels `[B, T]`; data collators call this."""
