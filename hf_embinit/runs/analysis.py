@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgumentError
-from ..measures.absorption import absorption_curve, table_4_transformations
+from ..measures.absorption import absorption_curve, position_span, table_4_transformations
 from ..measures.analogies import AnalogyTask, Question, analogy_score
 from ..measures.knn import Metric, knn_match_similarity, nearest_neighbors
 from ..measures.statistics import (
     EmbeddingStatistics,
     check_table,
     embedding_statistics,
+    position_encoding,
     position_encoding_statistics,
     xavier_statistics,
 )
@@ -432,7 +433,9 @@ def table_4(
     if not len(task.rows):
         return None
     scores: dict[str, dict[str, dict[str, Any]]] = {}
+    span = {}
     for num_positions in _TABLE_4_POSITIONS:
+        span[str(num_positions)] = len(position_span(position_encoding(num_positions, matrix.shape[1])))
         generator = torch.Generator().manual_seed(seed)
         for name, table in table_4_transformations(matrix, num_positions, generator=generator):
             score = analogy_score(table, task)
@@ -446,5 +449,6 @@ def table_4(
         "applicable": len(task.rows),
         "total": task.total,
         "lowercase": lowercase,
+        "span_dimensions": span,
         "rows": scores,
     }

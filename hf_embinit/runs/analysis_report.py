@@ -296,13 +296,11 @@ def _table_4(spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> lis
     lines = [
         "## Word analogies (Kim et al. 2024, Table 4)",
         "",
-        "3CosAdd over the words named, the three words of the question left out; a question applies when "
-        "its four "
-        "words are there. Positions: each row gets a random one of the first 64, or 5,000. The last row, "
-        "ours, "
-        "projects the span of the positions out of the sixth; 5,000 positions span the whole space, so "
-        "nothing "
-        "can be projected out.",
+        "3CosAdd over the words named, the three of the question left out; a question applies when its "
+        "four words are there. Positions: each row gets a random one of the first 64, or 5,000. The last, "
+        "ours, projects the positions out of the sixth: the dimensions that hold 99.99% of their energy. On "
+        "GloVe vectors of a vocabulary of 5,893 words the paper has 1424/1631 (87.3%) with positions, 12.9% "
+        "when standardized first, and 11.1% in the seventh row.",
     ]
     for name, parts in asked.items():
         for part, label in (
@@ -317,9 +315,10 @@ def _table_4(spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> lis
                 lines.append("No question applies.")
                 continue
             case = ", in lower case" if found["lowercase"] else ""
+            span = found["span_dimensions"]
             lines += [
-                f"{found['words']:,} words; {found['applicable']:,} of {found['total']:,} questions "
-                f"apply{case}.",
+                f"{found['words']:,} words; {found['applicable']:,} of {found['total']:,} questions apply"
+                f"{case}. 64 positions take {span['64']} dimensions, 5,000 take {span['5000']}.",
                 "",
             ]
             rows = []
