@@ -119,10 +119,13 @@ def donor_embeddings(
     ids = [i for i, token in enumerate(tokens) if token]
     rows[ids] = matrix[[row_of[tokens[i]] for i in ids]]
 
+    means = [
+        (out, [float(bias.float().mean()) for bias in tables.biases(out)]) for out in tables.output_tables
+    ]
     tables.resize(len(tokens))
     tables.write(table, rows)
-    for output in tables.output_tables:
-        tables.write_bias(output, [float(bias.float().mean()) for bias in tables.biases(output)])
+    for output, values in means:
+        tables.write_bias(output, values)
     padding = tokenizer.pad_token_id
     for place in table.slot.places:
         if getattr(place.module, "padding_idx", None) is not None:
