@@ -145,9 +145,19 @@ def test_a_killed_run_resumes_to_the_same_weights(finished, tmp_path) -> None:
 
 
 def test_two_processes_write_one_result(tmp_path) -> None:
+    # `--cpu --num_processes 2` would silently start one process
     launcher = (
-        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
-        *("--nproc_per_node", "2"),
+        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
+        *(
+            "--num_machines",
+            "1",
+            "--mixed_precision",
+            "no",
+            "--dynamo_backend",
+            "no",
+            "--main_process_port",
+            "0",
+        ),
     )
     done = translate(*SMALL, "--output_dir", str(tmp_path), launcher=launcher)
     assert done.returncode == 0, done.stderr[-3000:]
