@@ -199,21 +199,22 @@ def _never_trained(old: Tensor) -> dict[str, list[int]]:
     nothing beside the statistics themselves.
     """
     n, d = old.shape
+    chunk = max(1, 2**20 // d)  # rows read in full at a time
     probed = old[:, torch.linspace(0, d - 1, min(d, 16), device=old.device).long()].double()
-    sample = old[:: max(1, n // 1024)].float().norm(dim=1)
+    sample = old[:: max(1, n // 256)].float().norm(dim=1)
     nothing = 1e-4 * float(sample.median())
     small = (probed.abs() <= nothing).all(dim=1).nonzero().flatten()
-    zero = torch.cat([r[old[r].float().norm(dim=1) <= nothing] for r in small.split(1024)])
+    zero = torch.cat([r[old[r].float().norm(dim=1) <= nothing] for r in small.split(chunk)])
     rest = torch.ones(n, dtype=torch.bool, device=old.device).index_fill_(0, zero, False).nonzero().flatten()
     weights = torch.linspace(1.0, 2.0, probed.shape[1], dtype=torch.float64, device=old.device)
     rest = _with_equals(rest, (probed * weights).sum(dim=1))
     weights = torch.linspace(1.0, 2.0, d, dtype=torch.float64, device=old.device)
-    key = torch.cat([(old[r].double() * weights).sum(dim=1) for r in rest.split(1024)])
+    key = torch.cat([(old[r].double() * weights).sum(dim=1) for r in rest.split(chunk)])
     full = probed.new_zeros(n).index_copy_(0, rest, key)
     rest = _with_equals(rest, full)
     rest = rest[full[rest].argsort()]
     repeated: set[int] = set()
-    for above, below in zip(rest[:-1].split(1024), rest[1:].split(1024), strict=True):
+    for above, below in zip(rest[:-1].split(chunk), rest[1:].split(chunk), strict=True):
         same = (old[above] == old[below]).all(dim=1)
         repeated.update(above[same].tolist(), below[same].tolist())
     return {"zero": zero.tolist(), "repeated": sorted(repeated)}
