@@ -54,7 +54,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wide = torch.randn(160, 20, generator=generator)
     turn = torch.linalg.qr(torch.randn(20, 20, generator=generator)).Q
     write_vectors(folder / "data" / "wide.txt", PretrainedVectors(words, wide * 8, "wide"))
-    narrow = torch.cat([(wide @ turn)[:120] * 0.1, torch.zeros(1, 20)])
+    narrow = torch.cat([(wide @ turn)[:120] * 0.2, torch.zeros(1, 20)])
     write_vectors(folder / "narrow.txt", PretrainedVectors([*words[:120], "nothing"], narrow, "narrow"))
 
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]", "##ing", *words[:60]]
@@ -244,17 +244,14 @@ def test_the_thresholds_are_those_of_table_2() -> None:
     """Kim et al. 2024, Table 2: sd and vocabulary (Table 5) of tables that did no harm, and that did."""
     bert = [(0.04, 11_000), (0.04, 26_000), (0.05, 6_300), (0.05, 15_000)]
     glove = [(0.37, 13_000), (0.37, 79_000), (0.37, 7_800), (0.33, 27_000)]
-    assert f"{max(sd / xavier_std(n, 768) for sd, n in bert):.1f}" == str(analysis.HARMLESS)
-    assert int(min(sd / xavier_std(n, 300) for sd, n in glove)) == analysis.HARMFUL
-    scaled = [sd * math.sqrt(768) / 0.695 for sd, _ in bert]  # 0.695: sd of the position encodings
-    assert f"{max(scaled):.1f}" == str(analysis.HARMLESS_SCALED)
-    assert (
-        analysis.advice(23.6, 9.2)
-        == analysis.advice(10, 1.0)
-        == analysis.advice(0.1, 0.1)
-        == "pretrained_xavier"
-    )
-    assert analysis.advice(3.0, 1.6) == "pretrained"
+    positions = 0.695  # sd of the position encodings, at either width
+    assert f"{max(sd * math.sqrt(768) / positions for sd, _ in bert):.1f}" == str(analysis.HARMLESS)
+    assert f"{min(sd * math.sqrt(300) / positions for sd, _ in glove):.1f}" == str(analysis.HARMFUL)
+    assert [f"{sd / xavier_std(n, 768):.1f}" for sd, n in bert] == ["3.1", "4.6", "3.0", "4.4"]
+    assert int(min(sd / xavier_std(n, 300) for sd, n in glove)) == 23
+    for width in ((23.6, 9.2), (3.0, 8.0), (3.0, 2.5), (0.9, 0.1)):
+        assert analysis.advice(*width) == "pretrained_xavier"
+    assert analysis.advice(3.0, 1.6) == analysis.advice(6.9, 1.6) == "pretrained"
 
 
 def test_chance_and_rank_correlation() -> None:
