@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..errors import InvalidArgumentError
 from .figures import _BLUE, _GRAY, _ORANGE, _figure, _save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _STYLES = [
     ("#D55E00", "-", "o"),
@@ -80,29 +83,55 @@ def plot_curves(
 ) -> Path:
     """Writes a PNG with one line a run of each metric by optimizer step, one panel a metric.
 
-    `reference` gives a metric's value before anything was changed, drawn as a level line.
+    `reference` gives a metric's value before anything was changed, drawn as a level line. With several
+    runs a last panel shows the first metric minus that of the first run, where curves that nearly coincide
+    come apart.
     """
     if not any(m in row for rows in histories.values() for row in rows for m in metrics):
         raise InvalidArgumentError(f"no history has any of: {', '.join(metrics)}")
-    figure, axes = _figure(len(metrics), 5.2 * len(metrics), 3.8)
-    for ax, metric in zip(axes, metrics, strict=True):
-        values: list[float] = []
-        for index, (name, rows) in enumerate(histories.items()):
-            color, style, marker = _STYLES[index % len(_STYLES)]
-            points = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
-            if not points:
-                continue
-            x, y = zip(*points, strict=True)
-            values += y
-            every = max(1, len(x) // 12)
-            ax.plot(x, y, style, color=color, marker=marker, markersize=4, markevery=every, label=name)
+    several = len(histories) > 1
+    panels = len(metrics) + several
+    figure, axes = _figure(panels, 5.0 * panels, 3.8)
+    for ax, metric in zip(axes, metrics, strict=False):
+        curves = {name: _points(rows, metric) for name, rows in histories.items()}
+        _lines(ax, curves)
         if reference and reference.get(metric) is not None:
             ax.axhline(reference[metric], color=_GRAY, linestyle=":", linewidth=1.2, label="before expansion")
+        values = [y for curve in curves.values() for y in curve.values()]
         if values and max(values) > 5 * min(values) > 0:
             ax.set_yscale("log")
-        ax.set_xlabel("optimizer steps")
         ax.set_ylabel(_LABELS.get(metric, metric.replace("_", " ")))
         ax.legend(frameon=False)
+    if several:
+        first = next(iter(histories))
+        base = _points(histories[first], metrics[0])
+        curves = {name: _points(rows, metrics[0]) for name, rows in histories.items()}
+        _lines(axes[-1], {n: {x: y - base[x] for x, y in c.items() if x in base} for n, c in curves.items()})
+        axes[-1].set_ylabel(f"{_LABELS.get(metrics[0], metrics[0])}, minus {first}")
+        axes[-1].set_yscale("symlog", linthresh=0.02)
+        axes[-1].legend(frameon=False)
     if title:
         figure.suptitle(title)
     return _save(figure, path)
+
+
+def _points(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[float, float]:
+    """Step -> value."""
+    return {row["step"]: row[metric] for row in rows if row.get(metric) is not None}
+
+
+def _lines(ax: Axes, curves: Mapping[str, Mapping[float, float]]) -> None:
+    for index, (name, curve) in enumerate(curves.items()):
+        color, style, marker = _STYLES[index % len(_STYLES)]
+        every = max(1, len(curve) // 12)
+        ax.plot(
+            list(curve),
+            list(curve.values()),
+            style,
+            color=color,
+            marker=marker,
+            markersize=4,
+            markevery=every,
+            label=name,
+        )
+    ax.set_xlabel("optimizer steps")

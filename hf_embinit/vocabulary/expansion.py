@@ -163,7 +163,9 @@ def expand_vocabulary(
         rows=[old_rows, new_rows],
         tokens={plan.token: plan.id for plan in plans},
         overrides={token: list(spec) for token, spec in given.items()},
-        tables=[{"name": t["name"], "rows": t["rows"], "source": t["source"]} for t in report.tables],
+        tables=[
+            {"name": t["name"], "side": side, "rows": t["rows"], "source": t["source"]} for t in report.tables
+        ],
     )
     return report
 
