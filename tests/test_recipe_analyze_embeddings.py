@@ -190,7 +190,7 @@ def test_sources_are_found_in_the_data_folder_and_a_report_needs_one_source(sour
     assert done.returncode == 0, done.stderr[-3000:]
     text = (sources / "one" / "report.md").read_text()
     assert "# Embedding spaces: wide\n" in text and "## How far the spaces agree" not in text
-    assert "in that order; give `--corpus`" in text  # random lengths: not in order of frequency
+    assert "order of the rows (longer words come later: +" in text  # the file has the frequent words first
 
 
 def test_bad_input_ends_with_one_sentence(sources: Path, tmp_path: Path) -> None:

@@ -270,8 +270,8 @@ def frequency(space: Space) -> dict[str, Any]:
 
     `by`: `counts` of the corpus; else `rows` for a list of words that look ordered by frequency, since later
     ones are longer (`row_length_correlation`); else None. The ids of a sub-word vocabulary are in no such
-    order: bytes and letters come first or last. A positive `norm_correlation` says that frequent tokens have longer
-    rows.
+    order: bytes and letters come first or last. A positive `norm_correlation` says that frequent tokens have
+    longer rows.
     """
     norms = space.matrix.norm(dim=1)
     order = torch.arange(len(norms))

@@ -65,9 +65,9 @@ def _what_to_do(spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> 
         "`sqrt(D) * embedding + position` with sinusoidal positions. Xavier's sd at N tokens of width D is "
         "sqrt(2 / (N + D)), so the same vectors are wider, in that measure, for a larger vocabulary. In Kim "
         f"et al. 2024 tables that were, once scaled, up to {HARMLESS} times as wide as the positions "
-        "(BERT's, up to 4.6 times as wide as Xavier's) did no harm as they are (`pretrained`: at worst 0.5 BLEU "
-        f"below random rows); those from {HARMFUL} times on (GloVe's, T5's, from 23 times Xavier's) did, in all "
-        "tasks but one. In between, "
+        "(BERT's, up to 4.6 times as wide as Xavier's) did no harm as they are (`pretrained`: at worst 0.5 "
+        f"BLEU below random rows); those from {HARMFUL} times on (GloVe's, T5's, from 23 times Xavier's) "
+        "did, in all tasks but one. In between, "
         "`pretrained_xavier` is the safe side: it moves the whole table to mean 0 and Xavier's sd by one "
         "shift and one factor. Give a recipe `--init pretrained_xavier --vectors <source>`. A trained model "
         "that reads its own table needs none of it.",
