@@ -56,7 +56,7 @@ DATASETS = {
             "captions",
             presets={
                 "*": {
-                    "num_train_epochs": 5,
+                    "num_train_epochs": 6,
                     "per_device_train_batch_size": 64,
                     "per_device_eval_batch_size": 128,
                     "learning_rate": 1e-3,
