@@ -58,6 +58,8 @@ class EmbeddingTables:
         self.model: PreTrainedModel = unwrap(model)
         self.tables: list[Table] = discover(self.model)
         self.companions: list[Slot] = companions(tensor_places(self.model), self.tables)
+        one = all(t.side == "shared" for t in self.tables)
+        self._config_agreed = one and self._config_size() == self.vocab_size()
 
     @property
     def input_tables(self) -> list[Table]:
@@ -80,7 +82,7 @@ class EmbeddingTables:
         return tables[0].num_embeddings - tables[0].surplus
 
     def read(self, table: Table) -> Tensor:
-        """The table as `[V, D]`, detached: a view of the parameter (a copy where it is sharded)."""
+        """The table as `[V, D]`: a detached view of the parameter."""
         _require_values(table)
         data = table.parameter.detach()
         return data.t() if table.transposed else data
@@ -131,30 +133,30 @@ class EmbeddingTables:
             if table.tied_to is None:
                 first = old if table.surplus_moves or table.surplus < 0 else table.num_embeddings
                 result.new_rows[table.name] = range(first, max(first, first + new - old))
-        if new != old:
-            done: set[int] = set()
-            for table in tables:
-                for slot in (table.slot, *table.bias):
-                    if id(slot) not in done:
-                        done.add(id(slot))
-                        surplus = table.surplus if slot is table.slot else 0
-                        _resize_slot(slot, old, new, surplus, table.surplus_moves)
-            for table in tables:
-                table.surplus = max(table.surplus, 0)
-            for slot in self.companions:
-                _resize_slot(slot, old, new, 0, False)
-                if (
-                    not slot.tensor.is_floating_point()
-                ):  # such as experts by token: new tokens repeat the old ones
-                    for row in range(old, new):
-                        slot.tensor[row] = slot.tensor[row % old]
-            self._update_modules(tables)
+        if new == old:
+            return result
+        slots: dict[int, tuple[Slot, int, bool]] = {}
+        for table in tables:
+            slots.setdefault(id(table.slot), (table.slot, table.surplus, table.surplus_moves))
+            slots.update({id(slot): (slot, 0, False) for slot in table.bias})
+        slots.update({id(slot): (slot, 0, False) for slot in self.companions})
+        before = [_nature(slot) for slot, _, _ in slots.values()]
+        for slot, surplus, moves in slots.values():
+            _resize_slot(slot, old, new, surplus, moves)
+        for table in tables:
+            table.surplus = max(table.surplus, 0)
+        for slot in self.companions:
+            if not slot.tensor.is_floating_point():  # experts by token: new tokens repeat the old ones
+                for row in range(old, new):
+                    slot.tensor[row] = slot.tensor[row % old]
+        self._update_modules(tables)
         self._update_configs(old, new, side, new_num_tokens)
+        assert before == [_nature(slot) for slot, _, _ in slots.values()]
         self.assert_consistent()
         return result
 
     def assert_consistent(self) -> None:
-        """Raises `AssertionError` when ties, shapes, dtypes, devices, `requires_grad` and config disagree."""
+        """Raises `AssertionError` when ties, shapes, sizes in modules and the config's size disagree."""
         for table in self.tables:
             for place in table.slot.places:
                 tensor = place.tensor
@@ -172,6 +174,15 @@ class EmbeddingTables:
         for side in {t.side for t in self.tables}:
             sizes = {t.num_embeddings - t.surplus for t in self._of_side(side)}
             assert len(sizes) == 1, f"tables of the {side} vocabulary disagree on its size: {sorted(sizes)}"
+            if self._config_agreed:
+                assert sizes == {self._config_size()}, (
+                    f"config.vocab_size is {self._config_size()}, not {sizes}"
+                )
+
+    def _config_size(self) -> int | None:
+        config = self.model.config
+        sizes = (vars(one).get("vocab_size") for one in (config.get_text_config(), config))
+        return next((size for size in sizes if isinstance(size, int)), None)
 
     def _of_side(self, side: Side) -> list[Table]:
         tables = [t for t in self.tables if t.side == side]
@@ -195,14 +206,13 @@ class EmbeddingTables:
                     module.padding_idx = None  # type: ignore[assignment]
 
     def _update_configs(self, old: int, new: int, side: Side, asked: int | None) -> None:
-        """Sets the sizes that modules and configs keep: those equal to the old one, and those known to be
-        ours."""
+        """Sets the sizes that modules and configs keep."""
         for holder, sides in self._size_holders():
             for key, value in list(vars(holder).items()):
                 if not is_vocabulary_size(key, value) or side != _side_of_size(key, sides):
                     continue
                 if key == "unpadded_vocab_size":  # logits beyond it are cut off
-                    setattr(holder, key, asked if asked is not None else value)
+                    setattr(holder, key, min(max(value, asked or value), new))
                 elif value == old or key == "vocab_size_per_layer_input":
                     setattr(holder, key, new)
 
@@ -254,9 +264,14 @@ def _target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int |
     return new
 
 
+def _nature(slot: Slot) -> list[tuple[torch.dtype, torch.device, bool, int]]:
+    """What a resize must not change, for each place of a tensor."""
+    tensors = [place.tensor for place in slot.places]
+    return [(t.dtype, t.device, t.requires_grad, id(t)) for t in tensors]
+
+
 def _resize_slot(slot: Slot, old: int, new: int, surplus: int, surplus_moves: bool) -> None:
-    """Replaces the data of a slot: rows [0, old) kept, [old, new) zero, and the surplus after them or in
-    place."""
+    """Replaces the data of a slot: old rows kept, new ones zero, surplus rows behind them or in place."""
     before = slot.tensor.detach()
     shape = list(before.shape)
     rows = shape[slot.dim]

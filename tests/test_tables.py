@@ -164,14 +164,15 @@ def test_two_vocabularies_have_two_sides() -> None:
 
 
 def test_configs_of_an_encoder_decoder_pair() -> None:
-    decoder = BertConfig(**{**SMALL, "vocab_size": 37}, is_decoder=True, add_cross_attention=True)
-    config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**SMALL), decoder)
-    model = EncoderDecoderModel(config)
-    tables = EmbeddingTables(model)
-    tables.resize(40, side="target")
-    tables.resize(64, side="source")
-    assert (model.config.encoder.vocab_size, model.config.decoder.vocab_size) == (64, 40)
-    assert model.decoder.cls.predictions.bias.shape == (40,)
+    for size in (37, V):
+        decoder = BertConfig(**{**SMALL, "vocab_size": size}, is_decoder=True, add_cross_attention=True)
+        config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**SMALL), decoder)
+        model = EncoderDecoderModel(config)
+        tables = EmbeddingTables(model)
+        tables.resize(size + 3, side="target")
+        tables.resize(64, side="source")
+        assert (model.config.encoder.vocab_size, model.config.decoder.vocab_size) == (64, size + 3)
+        assert model.decoder.cls.predictions.bias.shape == (size + 3,)
 
 
 def test_fsmt_sizes() -> None:
