@@ -191,6 +191,16 @@ def test_donors_that_are_refused(tmp_path: Path) -> None:
         surgery.apply(bert(), "donor_embeddings", donor=path, projection="random")
 
 
+def test_a_donor_with_a_row_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    path, pieces, _ = donor(tmp_path)
+    model = transformers.BertForMaskedLM.from_pretrained(path)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[3, 1] = float("nan")
+    model.save_pretrained(path)
+    with pytest.raises(InvalidArgumentError, match=f"token {pieces[3]!r} is not finite"):
+        surgery.apply(bert(), "donor_embeddings", donor=path)
+
+
 def test_initialisers_of_the_registry(tmp_path: Path) -> None:
     path, _, _ = donor(tmp_path)
     tok = tokenizer()

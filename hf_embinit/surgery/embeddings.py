@@ -109,6 +109,10 @@ def donor_embeddings(
             f"such as {missing[0]!r}"
         )
     matrix = vectors.matrix
+    finite = torch.isfinite(matrix).all(1)
+    if not bool(finite.all()):
+        bad = vectors.tokens[int((~finite).nonzero()[0])]
+        raise InvalidArgumentError(f"donor={str(donor)!r}: the row of token {bad!r} is not finite")
     if vectors.dim != table.embedding_dim:
         matrix = _projected(operation, vectors, tables.read(table).cpu(), projection)
     elif projection is not None:

@@ -25,10 +25,7 @@ def changed_config(config: PreTrainedConfig, changes: dict[ConfigPath, Any]) -> 
         for name in path[:-1]:
             part = part[name]
         part[path[-1]] = value
-    copied = type(config).from_dict(values)
-    if isinstance(implementation := getattr(config, "_attn_implementation", None), str):
-        copied._attn_implementation = implementation
-    return copied
+    return type(config).from_dict(values)
 
 
 def skeleton(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedModel:

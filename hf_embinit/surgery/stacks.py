@@ -21,18 +21,20 @@ from .skeletons import ConfigPath, changed_config, require_same_parameters, shap
 
 Order = Sequence[int]
 
-_COUNT = re.compile(r"layer|depth|block")
+_COUNT = re.compile(r"layer|depth|^(num|n)_blocks?$")
 """How configs name numbers of layers; which of them count a stack is tried out."""
+_PER_LAYER = re.compile(r"layer|depth|block|pattern|intermediate_size|window")
+"""How configs name lists with an entry a layer."""
 _INDICES = re.compile(r"(layers|idx|idxs|ids|indices|indexes)$")
 """How configs name lists of layer indices, such as `mlp_only_layers`."""
 
 
 @dataclass
 class Stack:
-    """Layers that one number in the config counts."""
+    """Layers that one number in the config counts, or the length of a list in it."""
 
     key: ConfigPath
-    """Where the config has that number."""
+    """Where the config has that number or list."""
     size: int
     paths: list[str]
     """Lists of modules, one entry a layer each (XLM keeps four lists a stack)."""
@@ -41,7 +43,7 @@ class Stack:
 
     def config_changes(self, order: Order) -> dict[ConfigPath, Any]:
         """What the config has to say once the layers are in `order`."""
-        changes: dict[ConfigPath, Any] = {self.key: len(order)}
+        changes: dict[ConfigPath, Any] = {} if self.key in self.lists else {self.key: len(order)}
         for path, values in self.lists.items():
             if len(values) == self.size:
                 changes[path] = [values[old] for old in order]
@@ -53,38 +55,45 @@ class Stack:
 def find_stacks(model: PreTrainedModel, made: PreTrainedModel) -> list[Stack]:
     """The stacks of a model, given the skeleton that its config makes.
 
-    Each number in the config that may count layers is changed, and the lists of modules that follow are its
-    stack. Raises `UnsupportedModelError` when none does, as in ALBERT, whose layers share their parameters.
+    Each number in the config that may count layers is changed (where none does: each list that may, as in
+    Nemotron-H), and the lists of modules that follow are its stack. Raises `UnsupportedModelError` when there
+    are none, as in ALBERT, whose layers share their parameters.
     """
     lengths = _module_lists(made)
     found: list[Stack] = []
-    problems = []
+    problems: dict[ConfigPath, str] = {}
     tried = []
-    for path, size, holder in _counts(model.config, ()):
-        lists = _layer_lists(holder, path, size)
-        other = list(range(size - 1)) if size > 1 else [0, 0]
-        stack = Stack(path, size, [], lists)
-        tried.append(f"{'.'.join(path)}={size}")
-        try:
-            lengths_then = _module_lists(
-                skeleton(model, changed_config(model.config, stack.config_changes(other)))
-            )
-        except Exception as error:  # a config may refuse the number in any way
-            problems.append(f"{'.'.join(path)} cannot be changed: {_first_line(error)}")
-            continue
-        for name, length in lengths.items():
-            if length == size and lengths_then.get(name) == len(other):
-                stack.paths.append(name)
-        stack.paths = [p for p in stack.paths if not any(p.startswith(f"{q}.") for q in stack.paths)]
-        known = {p for s in found for p in s.paths}
-        if stack.paths and not known.issuperset(stack.paths):
-            found.append(stack)
-    if not found:
-        reason = "; ".join(problems) or (
+    for kind in (int, list):
+        for path, size, holder in [] if found else list(_counts(model.config, (), kind)):
+            stack = Stack(path, size, [], _layer_lists(holder, path, size))
+            tried.append(f"{'.'.join(path)}={size}")
+            for other in ([*range(size), size - 1], [*range(size - 1)]):
+                try:
+                    config = changed_config(model.config, stack.config_changes(other))
+                    lengths_then = _module_lists(skeleton(model, config))
+                    break
+                except Exception as error:  # a config may refuse a number in any way
+                    problem = f"{'.'.join(path)} cannot be changed: {_first_line(error)}"
+            else:
+                problems[path[:-1]] = problem
+                continue
+            known = {p for s in found for p in s.paths}
+            follow = [p for p, n in lengths.items() if n == size and lengths_then.get(p) == len(other)]
+            inner = [p for p in follow if any(p.startswith(f"{q}.") for q in follow)]
+            stack.paths = [p for p in follow if p not in inner and p not in known]
+            if stack.paths:
+                found.append(stack)
+    done = {stack.key[:-1] for stack in found}
+    if not found or not done.issuperset(
+        problems
+    ):  # no half work: a vision tower's layers, but not the text's
+        reason = "; ".join(problems.values()) or (
             f"no list of modules follows {' or '.join(tried) or 'any number in its config'}: its layers "
             f"share their parameters or are not kept in a list"
         )
-        raise UnsupportedModelError(f"{type(model).__name__} has no list of layers to work on ({reason})")
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has no list of layers that surgery can work on ({reason})"
+        )
     return found
 
 
@@ -193,7 +202,7 @@ def _carry_out(model: PreTrainedModel, plan: _Plan) -> None:
         for layer, source in zip(stack, sources, strict=True):
             parent = layer.get_submodule(parent_path)
             if source is not None:
-                parent.add_module(name, parts[part][source])
+                setattr(parent, name, parts[part][source])  # where it was missing it may be an attribute None
             elif name in parent._modules:
                 del parent._modules[name]
 
@@ -280,13 +289,18 @@ def _module_lists(model: PreTrainedModel) -> dict[str, int]:
     return {name: len(m) for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
 
 
-def _counts(config: PreTrainedConfig, at: ConfigPath) -> Iterator[tuple[ConfigPath, int, PreTrainedConfig]]:
-    """Numbers in a config, and in those inside it, that may count layers."""
+def _counts(
+    config: PreTrainedConfig, at: ConfigPath, kind: type
+) -> Iterator[tuple[ConfigPath, int, PreTrainedConfig]]:
+    """Numbers in a config, and in those inside it, that may count layers, or lists whose lengths may."""
+    value: Any
     for name, value in list(vars(config).items()):
         if isinstance(value, PreTrainedConfig):
-            yield from _counts(value, (*at, name))
-        elif isinstance(value, int) and not isinstance(value, bool) and value > 0 and _COUNT.search(name):
-            yield (*at, name), value, config
+            yield from _counts(value, (*at, name), kind)
+        elif type(value) is kind and _COUNT.search(name):
+            size: Any = len(value) if isinstance(value, list) else value
+            if size > 0:
+                yield (*at, name), size, config
 
 
 def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[ConfigPath, Any]:
@@ -295,7 +309,7 @@ def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[C
     for name, values in vars(holder).items():
         if not isinstance(values, (list, tuple)) or not values:
             continue
-        per_layer = len(values) == size and _COUNT.search(name) is not None
+        per_layer = len(values) == size and _PER_LAYER.search(name) is not None
         indices = (
             _INDICES.search(name) is not None
             and all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v < size for v in values)
