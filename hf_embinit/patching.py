@@ -25,7 +25,8 @@ from .errors import InvalidArgumentError, UnsupportedModelError
 from .manifest import record_event
 from .new_rows import check_init, fill_new_rows
 from .registry import get_initializer
-from .table_discovery import Side, unwrap
+from .table_discovery import unwrap
+from .table_slots import Side
 from .tables import EmbeddingTables, ResizeResult
 
 M = TypeVar("M", bound=nn.Module)

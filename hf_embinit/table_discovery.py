@@ -7,17 +7,15 @@ whatever `config.tie_word_embeddings` says.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from .errors import UnsupportedModelError
+from .table_slots import Place, Role, Side, Slot, Table, tensor_places
 
-Role = Literal["input", "output", "per_layer"]
-Side = Literal["source", "target", "shared"]
+__all__ = ["Place", "Role", "Side", "Slot", "Table", "companions", "discover", "is_vocabulary_size", "unwrap"]
 
 _HEAD_NAMES = re.compile(
     r"head|decoder|predictions|proj|embed_out|generator|cls|pred_layer|lm_loss|logits|output"
@@ -41,104 +39,11 @@ EXTRA_ROWS = {
 `vocab_size + i` and move when the vocabulary grows; rows of image tokens have ids of their own and stay."""
 
 
-@dataclass(eq=False)
-class Place:
-    """One attribute of one module that holds a tensor: `module.<attribute>`, called `name` from the model."""
-
-    name: str
-    module: nn.Module
-    attribute: str
-
-    @property
-    def tensor(self) -> Tensor:
-        """What hangs there now."""
-        return getattr(self.module, self.attribute)
-
-
-@dataclass(eq=False)
-class Slot:
-    """One tensor, all the places it hangs in, and which of its dimensions counts vocabulary rows."""
-
-    places: list[Place]
-    dim: int = 0
-
-    @property
-    def name(self) -> str:
-        """Parameter path of the first place."""
-        return self.places[0].name
-
-    @property
-    def tensor(self) -> Tensor:
-        """The tensor itself, after a resize too."""
-        return self.places[0].tensor
-
-    @property
-    def rows(self) -> int:
-        """Entries along the vocabulary dimension."""
-        return self.tensor.shape[self.dim]
-
-
-@dataclass(eq=False)
-class Table:
-    """One matrix with a row per token. Tied tables share their tensor: `tied_to` names the input table."""
-
-    slot: Slot
-    role: Role
-    side: Side = "shared"
-    tied_to: str | None = None
-    bias: list[Slot] = field(default_factory=list)
-    """Output biases, `[V]` parameters and `[1, V]` buffers such as `final_logits_bias`."""
-    surplus: int = 0
-    """Rows beyond the vocabulary (Mllama has 8); negative when the table covers a part of it (Gemma 3n)."""
-    surplus_moves: bool = False
-    """Whether those rows are looked up relative to the end of the vocabulary."""
-    place: Place | None = None
-    """Where this role has the tensor, when the tensor hangs in several places."""
-
-    @property
-    def name(self) -> str:
-        """Parameter path, such as `model.encoder.embed_tokens.weight`."""
-        return (self.place or self.slot.places[0]).name
-
-    @property
-    def module(self) -> nn.Module:
-        """The module that owns it."""
-        return (self.place or self.slot.places[0]).module
-
-    @property
-    def parameter(self) -> nn.Parameter:
-        """The parameter, `[V, D]` (`[D, V]` when `transposed`)."""
-        return self.slot.tensor  # type: ignore[return-value]
-
-    @property
-    def transposed(self) -> bool:
-        """Whether the parameter is `[D, V]`."""
-        return self.slot.dim == 1
-
-    @property
-    def num_embeddings(self) -> int:
-        """Rows."""
-        return self.slot.rows
-
-    @property
-    def embedding_dim(self) -> int:
-        """Width."""
-        return self.parameter.shape[1 - self.slot.dim]
-
-    @property
-    def padding_index(self) -> int | None:
-        """Row that the embedding module keeps at zero gradient, if it names one."""
-        for place in self.slot.places:
-            index = getattr(place.module, "padding_idx", None)
-            if index is not None:
-                return int(index) % self.num_embeddings
-        return None
-
-
 def unwrap(model: nn.Module) -> PreTrainedModel:
     """The `PreTrainedModel` inside PEFT, DistributedDataParallel and torch.compile wrappers."""
     seen: Any = model
     while not isinstance(seen, PreTrainedModel):
+        _refuse_fsdp(seen, type(model).__name__)
         if hasattr(seen, "get_base_model"):
             seen = seen.get_base_model()
         elif isinstance(getattr(seen, "_orig_mod", None), nn.Module):
@@ -152,42 +57,16 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
     return seen
 
 
-def tensor_places(model: nn.Module) -> dict[int, Slot]:
-    """Every parameter and buffer, once each (by identity or common storage), with all its places."""
-    slots: dict[int, Slot] = {}
-    by_storage: dict[tuple[Any, ...], Slot] = {}
-    for module_name, module in model.named_modules(remove_duplicate=True):
-        for attribute, tensor in [*module._parameters.items(), *module._buffers.items()]:
-            if tensor is None:
-                continue
-            place = Place(f"{module_name}.{attribute}" if module_name else attribute, module, attribute)
-            slot = slots.get(id(tensor))
-            key = _storage_key(tensor)
-            if slot is None and key is not None:
-                slot = by_storage.get(key)
-            if slot is None:
-                slot = Slot([])
-            slots[id(tensor)] = slot
-            if key is not None:
-                by_storage[key] = slot
-            slot.places.append(place)
-    return slots
+def _refuse_fsdp(module: nn.Module, name: str) -> None:
+    if type(module).__name__ == "FullyShardedDataParallel":
+        raise UnsupportedModelError(f"{name} is sharded by FSDP: change the vocabulary before wrapping it")
 
 
-def _storage_key(tensor: Tensor) -> tuple[Any, ...] | None:
-    if tensor.is_meta or tensor.numel() == 0 or type(tensor.data) is not torch.Tensor:
-        return None
-    return (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride())
-
-
-def refuse_odd_models(model: PreTrainedModel) -> None:
+def _refuse_odd_models(model: PreTrainedModel) -> None:
     """Raises `UnsupportedModelError` for a model whose tables are not plain tensors that can be replaced."""
     name = type(model).__name__
     for module in model.modules():
-        if type(module).__name__ == "FullyShardedDataParallel":
-            raise UnsupportedModelError(
-                f"{name} is sharded by FSDP: change the vocabulary before wrapping it"
-            )
+        _refuse_fsdp(module, name)
         if isinstance(module, nn.AdaptiveLogSoftmaxWithLoss):
             raise UnsupportedModelError(
                 f"{name} has an adaptive softmax, which splits the vocabulary by frequency"
@@ -203,7 +82,7 @@ def refuse_odd_models(model: PreTrainedModel) -> None:
             )
 
 
-def refuse_odd_table(table: Table) -> None:
+def _refuse_odd_table(table: Table) -> None:
     """Raises `UnsupportedModelError` for a table inside an adapter, or quantised."""
     for place in table.slot.places:
         if hasattr(place.module, "base_layer") or ".base_layer." in f".{place.name}":
@@ -222,9 +101,8 @@ def refuse_odd_table(table: Table) -> None:
 
 
 def discover(model: PreTrainedModel) -> list[Table]:
-    """All tables of `model`. Raises `UnsupportedModelError` when it has no token table, or a disguised
-    one."""
-    refuse_odd_models(model)
+    """All tables of `model`. Raises `UnsupportedModelError` when it has none, or one in disguise."""
+    _refuse_odd_models(model)
     slots = tensor_places(model)
     tables = _input_tables(model, slots)
     tables += _output_tables(model, slots, tables)
@@ -232,7 +110,7 @@ def discover(model: PreTrainedModel) -> list[Table]:
     tables += _per_layer_tables(model, slots, tables)
     _attach_biases(slots, tables)
     for table in tables:
-        refuse_odd_table(table)
+        _refuse_odd_table(table)
     return tables
 
 
@@ -325,8 +203,7 @@ def _two_sides(
 
 
 def _has_target_size(config: PreTrainedConfig) -> bool:
-    """Whether a config has a vocabulary size for the decoder alone: Marian, FSMT, pairs of an encoder and a
-    decoder."""
+    """Whether a config sizes the decoder's vocabulary apart: Marian, FSMT, pairs of two models."""
     if any(is_vocabulary_size(k, v) and k.startswith(TARGET_PREFIXES) for k, v in vars(config).items()):
         return True
     parts = (getattr(config, part, None) for part in ("encoder", "decoder"))
@@ -382,8 +259,7 @@ def _output_tables(model: PreTrainedModel, slots: dict[int, Slot], inputs: list[
 
 
 def _measure_surplus(model: PreTrainedModel, tables: list[Table]) -> None:
-    """How many rows each table has beyond the vocabulary: an untied head tells, or the config of known
-    designs."""
+    """Rows of each table beyond the vocabulary: an untied head tells, or the config of known designs."""
     config = model.config.get_text_config()
     policy = EXTRA_ROWS.get(config.model_type) or EXTRA_ROWS.get(model.config.model_type)
     for side in {t.side for t in tables}:
@@ -426,9 +302,7 @@ def _attach_biases(slots: dict[int, Slot], tables: list[Table]) -> None:
                 taken.add(id(slot))
                 slot.dim = slot.tensor.dim() - 1
                 table.bias.append(slot)
-    if (
-        not outputs
-    ):  # Perceiver multiplies with its input table and adds a bias that a module without weights has
+    if not outputs:  # Perceiver multiplies with its input table; a module without weights adds the bias
         main = tables[0]
         for slot in slots.values():
             owner = slot.places[0].module
@@ -451,8 +325,9 @@ def _encloses(place: Place, module_name: str) -> bool:
 
 
 def companions(slots: dict[int, Slot], tables: list[Table]) -> list[Slot]:
-    """Other tensors with an entry a token: DeepSeek V4's table of experts, I-BERT's integer copy of its
-    table."""
+    """Other buffers with a row a token: DeepSeek V4's experts, I-BERT's integer copy of its table."""
+    if any(t.side != "shared" for t in tables):
+        return []
     size = tables[0].num_embeddings - tables[0].surplus
     owners = {id(p.module) for t in tables for p in t.slot.places}
     known = {id(s) for t in tables for s in (t.slot, *t.bias)}

@@ -16,15 +16,12 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from .errors import InvalidArgumentError, UnsupportedModelError
 from .table_discovery import (
     TARGET_PREFIXES,
-    Side,
-    Slot,
-    Table,
     companions,
     discover,
     is_vocabulary_size,
-    tensor_places,
     unwrap,
 )
+from .table_slots import Side, Slot, Table, tensor_places
 
 __all__ = ["EmbeddingTables", "ResizeResult", "Table"]
 

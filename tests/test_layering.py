@@ -20,6 +20,7 @@ FLOORS = {
     "measures": 1,
     "manifest": 1,
     "initializers": 2,
+    "table_slots": 2.25,
     "table_discovery": 2.5,
     "tables": 3,
     "models": 4,

@@ -324,15 +324,18 @@ def test_refusals_leave_the_model_alone() -> None:
         EmbeddingTables(partitioned)
 
 
-def test_sharded_over_a_device_mesh_is_refused(tmp_path) -> None:
+def test_sharded_models_are_refused(tmp_path) -> None:
     import torch.distributed as dist
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
         model = fully_shard(llama(), mesh=dist.device_mesh.init_device_mesh("cpu", (1,)))
         with pytest.raises(UnsupportedModelError, match="device mesh"):
             EmbeddingTables(model)
+        flat = FullyShardedDataParallel(llama(), device_id=torch.device("cpu"))
+        with pytest.raises(UnsupportedModelError, match="sharded by FSDP"):
+            EmbeddingTables(flat)
     finally:
         dist.destroy_process_group()
 
