@@ -248,6 +248,22 @@ def test_the_round_trip_keeps_rows_tokenizer_and_how_they_were_made(tmp_path) ->
     assert event["overrides"] == {NEW[2]: ["zeros", {}]}
 
 
+def test_rows_that_statistics_leave_out_are_found_and_can_be_given() -> None:
+    m, t = pair()
+    with torch.no_grad():
+        m.transformer.wte.weight[[5, 9]] = 0.0
+    old = m.transformer.wte.weight.detach().clone()
+    given = copy.deepcopy(m)
+    report = expand_vocabulary(m, copy.deepcopy(t), NEW, prefixes=())
+    assert report.tables[0]["left_out"] == {"zero": [5, 9]} and report.tables[0]["usable"] == 318
+    kept = [i for i in range(320) if i not in (5, 9)]
+    torch.testing.assert_close(m.transformer.wte.weight[320], old[kept].mean(0))
+    assert report.bound == pytest.approx(math.log1p(3 / 318))
+    report = expand_vocabulary(given, t, NEW, prefixes=(), exclude_rows=range(100))
+    assert report.tables[0]["left_out"] == {"given": list(range(100))}
+    torch.testing.assert_close(given.transformer.wte.weight[321], old[100:].mean(0))
+
+
 def test_the_seed_decides() -> None:
     rows = []
     for seed in (0, 0, 1):
@@ -328,7 +344,9 @@ def test_pretrained_map_from_a_file_of_vectors(tmp_path) -> None:
     (tmp_path / "v.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     report = expand_vocabulary(m, t, NEW, "pretrained_map", vectors=tmp_path / "v.txt")
     details = report.tables[0]["details"]
-    assert details["shared_tokens"] == len(words) and details["without_source"] == [" blimp"]
+    assert details["shared_tokens"] == len(words)
+    assert report.coverage == {"tokens": 3, "with_source": 2, "without_source": [" blimp"]}
+    assert "2 of 3 tokens have a source of their own" in str(report)
     assert report.tables[0]["source"]["name"].endswith("v.txt")
     rows = m.transformer.wte.weight[320:]
     assert torch.isfinite(rows).all() and not torch.equal(rows[0], rows[1])

@@ -132,6 +132,15 @@ def expand_vocabulary(
     assert tokenizer.convert_tokens_to_ids(checked.texts) == checked.ids
 
     report.tables = fill["tables"]
+    details = report.tables[0]["details"]
+    if "shared_tokens" in details:  # looked up in vectors: known only now
+        missing = details.get("without_source", [])
+        looked_up = sum(plan.init == init for plan in plans)
+        report.coverage = {
+            "tokens": looked_up,
+            "with_source": looked_up - len(missing),
+            "without_source": missing,
+        }
     output = next((t for t in tables.output_tables if t.side == side), None)
     if output is not None:
         name = output.tied_to or output.name
