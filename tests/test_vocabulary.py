@@ -275,7 +275,7 @@ def test_the_seed_decides() -> None:
 
 def test_generated_prefixes_are_the_same_every_time_and_can_be_left_out() -> None:
     first, again = (expand_vocabulary(*pair(), NEW, "zeros") for _ in range(2))
-    assert first.shift == again.shift and first.shift.prefixes == 128
+    assert first.shift == again.shift and first.shift.prefixes == 64
     assert 0 <= first.shift.top1_agreement <= 1 and first.shift.kl_mean > 0
     assert expand_vocabulary(*pair(), NEW, "zeros", prefixes=()).shift is None
 
@@ -311,7 +311,7 @@ def test_the_report_reads_and_serialises() -> None:
     assert "added 13 tokens by subword_mean (seed 0), rows 321 -> 333" in text
     assert "  320 ' zyaqx': subword_mean of Ġ" in text and "(padding row)" in text
     assert "    321 ' zybqx': mean\n" in text and "... and 3 more" in text
-    assert "KL(p || p') over 128 prefixes" in text and "smallest distance between new rows" in text
+    assert "KL(p || p') over 64 prefixes" in text and "smallest distance between new rows" in text
     assert "statistics over 320 rows, without 1 beyond_tokenizer, 1 refilled" in text
     assert json.loads(json.dumps(report.to_dict()))["tokens"][1]["init"] == "mean"
 

@@ -17,7 +17,7 @@ from .report import DistributionShift
 
 logger = logging.getLogger(__name__)
 
-GENERATED_TEXTS, GENERATED_LENGTH = 8, 16
+GENERATED_TEXTS, GENERATED_LENGTH = 4, 16
 """Texts and tokens in each when no prefixes are given."""
 
 _MAX_LOGITS = 2**24
