@@ -56,6 +56,9 @@ def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: 
         UnknownNameError: a name that is neither; nothing was changed.
         InvalidArgumentError: an option or number that does not fit.
         UnsupportedModelError: a model that the intervention cannot be done on, such as layers of ALBERT.
+
+    Names, options and a missing tokenizer are checked before the first step. A step that raises changes
+    nothing itself, but those before it in a composition are done and recorded.
     """
     steps = _steps(spec)
     _check_all(spec, steps, tokenizer, options)

@@ -84,9 +84,8 @@ def find_stacks(model: PreTrainedModel, made: PreTrainedModel) -> list[Stack]:
             if stack.paths:
                 found.append(stack)
     done = {stack.key[:-1] for stack in found}
-    if not found or not done.issuperset(
-        problems
-    ):  # no half work: a vision tower's layers, but not the text's
+    # no half work, such as a vision tower's layers without the text's
+    if not found or not done.issuperset(problems):
         reason = "; ".join(problems.values()) or (
             f"no list of modules follows {' or '.join(tried) or 'any number in its config'}: its layers "
             f"share their parameters or are not kept in a list"
@@ -147,8 +146,7 @@ class _Plan:
 
 
 def _plan(before: PreTrainedModel, after: PreTrainedModel, path: str, order: list[int]) -> _Plan:
-    have = list(before.get_submodule(path).children())
-    want = list(after.get_submodule(path).children())
+    have, want = _layers(before, path), _layers(after, path)
     moved = [have[old] for old in order]
     parts = {part for a, b in zip(moved, want, strict=True) for part in _misfits(a, b, "")}
     parts = {p for p in parts if not any(p.startswith(f"{q}.") for q in parts)}
@@ -193,7 +191,7 @@ def _assign(
 def _carry_out(model: PreTrainedModel, plan: _Plan) -> None:
     stack = model.get_submodule(plan.path)
     assert isinstance(stack, nn.ModuleList)
-    layers = list(stack)
+    layers = _layers(model, plan.path)
     parts = {part: [_part(layer, part) for layer in layers] for part in plan.stays}
     del stack[:]
     stack.extend(layers[old] for old in plan.order)
@@ -205,6 +203,10 @@ def _carry_out(model: PreTrainedModel, plan: _Plan) -> None:
                 setattr(parent, name, parts[part][source])  # where it was missing it may be an attribute None
             elif name in parent._modules:
                 del parent._modules[name]
+
+
+def _layers(model: PreTrainedModel, path: str) -> list[nn.Module]:
+    return list(model.get_submodule(path)._modules.values())  # type: ignore[arg-type]
 
 
 def _part(layer: nn.Module, path: str) -> nn.Module | None:
