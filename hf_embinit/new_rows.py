@@ -105,6 +105,8 @@ def fill_new_rows(
     plans: list[tuple[Table, list[int], Tensor]] = []
     fills: list[TableFill] = []
     usable_of: dict[int, Tensor | None] = {}
+    splitter = tokenizer if old_tokenizer is None else old_tokenizer
+    new_names, old_names = token_names(tokenizer), token_names(splitter)
     for table in tables.own_tables:
         if table.name not in resized.new_rows or table.embedding_dim == 0:
             continue
@@ -112,9 +114,7 @@ def fill_new_rows(
         if not rows:
             continue
         old = tables.read(table)[: resized.new_rows[table.name].start]
-        left_out = unusable_rows(
-            old, table, tokenizer=old_tokenizer or tokenizer, exclude_rows=exclude_rows, filled=rows
-        )
+        left_out = unusable_rows(old, table, names=old_names, exclude_rows=exclude_rows, filled=rows)
         usable = _complement(left_out, old.shape[0])
         usable_of[id(table.slot)] = usable
         context = InitContext(
@@ -127,7 +127,16 @@ def fill_new_rows(
             role="output" if table.role == "output" else "input",
             initializer_range=_initializer_range(tables),
         )
-        _add_tokens(context, rows, tokenizer, old_tokenizer, old.shape[0])
+        if tokenizer is not None and new_names is not None:
+            context.tokens = [new_names.get(i, "") for i in rows]
+            context.texts = _texts(tokenizer, rows, new_names)
+        if splitter is not None and old_names is not None:
+            known = min(max(old_names, default=-1) + 1, old.shape[0])
+            context.existing_tokens = [old_names.get(i, "") for i in range(known)]
+            context.tokenize = _splitter(splitter, frozenset(rows), old.shape[0])
+            context.unknown_id = splitter.unk_token_id
+            with suppress(InvalidArgumentError):  # a spelling that only initialisers with vectors need
+                context.token_family = token_family(splitter)
         made, source = _make(record, context, options, vectors)
         for positions, other, other_options in _overrides(overrides, context, rows):
             part = _part(context, positions, rows, seed, table.name)
@@ -162,7 +171,7 @@ def unusable_rows(
     old: Tensor,
     table: Table,
     *,
-    tokenizer: Any = None,
+    names: Mapping[int, str] | None = None,
     exclude_rows: Collection[int] | None = None,
     filled: Sequence[int] = (),
 ) -> dict[str, list[int]]:
@@ -170,7 +179,8 @@ def unusable_rows(
 
     `padding` (the embedding's padding row), `zero` (norm below 1e-4 of the median), `repeated` (equal to
     another row), `reserved` (named `[unused1]` or the like), `beyond_tokenizer`, `refilled`; or `given` alone
-    when `exclude_rows` says which. When nothing would be left, all rows count.
+    when `exclude_rows` says which. `names` are the old tokens by id. When nothing would be left, all rows
+    count.
     """
     found: dict[str, list[int]] = {}
     if exclude_rows is not None:
@@ -179,12 +189,11 @@ def unusable_rows(
         if table.padding_index is not None and table.padding_index < old.shape[0]:
             found["padding"] = [table.padding_index]
         found.update(_never_trained(old))
-        if tokenizer is not None:
-            known = len(tokenizer)
-            names = tokenizer.convert_ids_to_tokens(list(range(min(known, old.shape[0]))))
-            found["reserved"] = [i for i, name in enumerate(names) if name and RESERVED_NAMES.match(name)]
-            found["beyond_tokenizer"] = list(range(known, old.shape[0]))
-    found["refilled"] = [i for i in filled if i < old.shape[0]]
+        if names is not None:
+            found["reserved"] = sorted(i for i, name in names.items() if RESERVED_NAMES.match(name))
+            found["beyond_tokenizer"] = sorted(set(range(old.shape[0])) - set(names))
+    found["refilled"] = list(filled)
+    found = {reason: [i for i in rows if i < old.shape[0]] for reason, rows in found.items()}
     found = {reason: rows for reason, rows in found.items() if rows}
     if len({i for rows in found.values() for i in rows}) >= old.shape[0]:
         logger.warning("every old row of %s looks unused: the statistics use all of them", table.name)
@@ -245,23 +254,15 @@ def _initializer_range(tables: EmbeddingTables) -> float:
     return getattr(config, "initializer_range", None) or getattr(config, "init_std", None) or 0.02
 
 
-def _add_tokens(
-    context: InitContext, rows: list[int], tokenizer: Any, old_tokenizer: Any, num_old: int
-) -> None:
-    """Token strings and texts of the rows, and a way to split text into old ids."""
-    if tokenizer is not None:
-        known = len(tokenizer)
-        names = tokenizer.convert_ids_to_tokens([i for i in rows if i < known])
-        context.tokens = [*names, *[""] * (len(rows) - len(names))]
-        added = {i: t.content for i, t in getattr(tokenizer, "added_tokens_decoder", {}).items()}
-        context.texts = [added.get(i) or tokenizer.decode([i]) if i < known else "" for i in rows]
-    splitter = old_tokenizer if old_tokenizer is not None else tokenizer
-    if splitter is not None:
-        context.existing_tokens = splitter.convert_ids_to_tokens(list(range(min(len(splitter), num_old))))
-        context.tokenize = _splitter(splitter, frozenset(rows), num_old)
-        context.unknown_id = splitter.unk_token_id
-        with suppress(InvalidArgumentError):  # a spelling that only initialisers with vectors need
-            context.token_family = token_family(splitter)
+def token_names(tokenizer: Any) -> dict[int, str] | None:
+    """Tokens by id, which need not be without gaps; None without a tokenizer."""
+    return None if tokenizer is None else {i: name for name, i in tokenizer.get_vocab().items()}
+
+
+def _texts(tokenizer: Any, rows: Sequence[int], names: Mapping[int, str]) -> list[str]:
+    """The surface text of each row's token: what was added stands as it is, other tokens are decoded."""
+    added = {i: token.content for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
+    return [(added.get(i) or tokenizer.decode([i])) if i in names else "" for i in rows]
 
 
 def _splitter(tokenizer: Any, rows: frozenset[int], num_old: int) -> Callable[[str], list[int]]:

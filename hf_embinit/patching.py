@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 
 from .errors import InvalidArgumentError, UnsupportedModelError
 from .manifest import record_event
-from .new_rows import check_init, fill_new_rows
+from .new_rows import check_init, fill_new_rows, token_names
 from .registry import get_initializer
 from .table_discovery import unwrap
 from .table_slots import Side
@@ -108,7 +108,8 @@ class _Request:
         """Rows to fill: the new ones, and padding rows that tokens added since the patch now use."""
         ids = set(resized.new_ids)
         if self.tokenizer is not None:
-            ids.update(range(len(self.old_tokenizer), min(len(self.tokenizer), resized.new_num)))
+            added = set(token_names(self.tokenizer) or ()) - set(token_names(self.old_tokenizer) or ())
+            ids.update(i for i in added if i < resized.new_num)
         return sorted(ids)
 
     def _overrides(self, overrides: Mapping[Any, Any] | None, ids: list[int]) -> dict[str | int, Any]:

@@ -1,4 +1,4 @@
-"""Where the tensors of a model hang: places, slots (one tensor, all its places), token tables. Writes nothing.
+"""Where tensors of a model hang: places, slots (one tensor, all its places) and token tables. Writes nothing.
 
 `V` rows of a vocabulary, `D` width.
 """

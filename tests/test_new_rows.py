@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
-from hf_embinit.new_rows import fill_new_rows, unusable_rows
+from hf_embinit.new_rows import fill_new_rows, token_names, unusable_rows
 from hf_embinit.tables import EmbeddingTables
 
 
@@ -91,7 +91,7 @@ def test_rows_that_statistics_leave_out() -> None:
         "i32": "<|reserved_special_token_12|>",
         "i33": "<unused5>",
     }
-    found = unusable_rows(weight, table, tokenizer=word_tokenizer(V - 4, **names))
+    found = unusable_rows(weight, table, names=token_names(word_tokenizer(V - 4, **names)))
     assert found == {
         "padding": [0],
         "zero": [7, 8],
