@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import CONFIG_MAPPING, PreTrainedConfig, PreTrainedModel
+from transformers import CONFIG_MAPPING, BertConfig, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 VOCAB = 211
@@ -158,7 +158,12 @@ def build(name: str, **overrides: Any) -> PreTrainedModel:
     """A small model of class `name` in evaluation mode, its parameters drawn from a fixed seed."""
     model_class = getattr(transformers, name)
     config_class = model_class.config_class
-    config = config_class(**small_kwargs(config_class, {**OVERRIDES.get(name, {}), **overrides}))
+    if name == "EncoderDecoderModel":
+        halves = [BertConfig(**small_kwargs(BertConfig, {}), is_decoder=decodes) for decodes in (False, True)]
+        halves[1].add_cross_attention = True
+        config = config_class.from_encoder_decoder_configs(*halves)
+    else:
+        config = config_class(**small_kwargs(config_class, {**OVERRIDES.get(name, {}), **overrides}))
     with torch.random.fork_rng():
         torch.manual_seed(0)
         with torch.device("meta"):
