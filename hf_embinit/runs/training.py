@@ -14,14 +14,21 @@ from ..tables import EmbeddingTables
 
 
 class SequentialEvaluation:
-    """Mixin for a `Trainer`: evaluation and prediction keep the order of the data set.
+    """Mixin for a `Trainer`: evaluation and prediction keep the order and the number of rows of the data set.
 
     With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and
-    predictions no longer stand beside the texts they belong to. Sort the data set by length instead.
+    predictions no longer stand beside the texts they belong to: sort the data set by length instead. And a
+    `Seq2SeqTrainer` over several processes keeps the rows that fill up the last batch, which are counted
+    twice.
     """
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler:
         return SequentialSampler(eval_dataset)  # type: ignore[arg-type]
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's loop, gathering each row once."""
+        self.gather_function = self.accelerator.gather_for_metrics  # type: ignore[attr-defined]
+        return super().evaluation_loop(*args, **kwargs)  # type: ignore[misc]
 
 
 class EpochClock(TrainerCallback):
