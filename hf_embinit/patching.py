@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -62,7 +63,7 @@ class _Request:
             self.old_tokenizer = copy.deepcopy(self.tokenizer)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Request:
-        return self  # a copied model goes on reading the same tokenizer
+        return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself
 
     def resize(
         self,
@@ -162,8 +163,8 @@ class _Hook:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Hook:
         owner = memo.get(id(self.owner), self.owner)
-        # an inner model that is copied alone becomes its own root
-        return type(self)(owner, memo.get(id(self.root), owner), self.request)
+        root = memo.get(id(self.root), owner)  # an inner model that is copied alone becomes its own root
+        return type(self)(owner, root, copy.deepcopy(self.request, memo))
 
 
 class _ResizeHook(_Hook):
@@ -255,8 +256,20 @@ def unpatch(model: M) -> M:
     return model
 
 
-_ACTIVE: ContextVar[_Request | None] = ContextVar("hf_embinit_patched", default=None)
-"""What `patched` asks for in this thread (or task)."""
+class _Active:
+    """What one `with patched(...)` asks for: a request of its own for each model, which remembers what is
+    filled."""
+
+    def __init__(self, request: _Request):
+        self.request = request
+        self.of_model: WeakKeyDictionary[PreTrainedModel, _Request] = WeakKeyDictionary()
+
+    def __call__(self, model: PreTrainedModel) -> _Request:
+        return self.of_model.setdefault(model, copy.copy(self.request))
+
+
+_ACTIVE: ContextVar[_Active | None] = ContextVar("hf_embinit_patched", default=None)
+"""The innermost `with patched(...)` of this thread (or task)."""
 _lock = threading.Lock()
 _depth = 0
 _originals: dict[tuple[type, str], Callable[..., Any]] = {}
@@ -274,7 +287,7 @@ def patched(init: str = "mean", tokenizer: Any = None, seed: int = 0, **options:
     """
     request = _Request(init, seed, dict(options), tokenizer)
     _enter()
-    token = _ACTIVE.set(request)
+    token = _ACTIVE.set(_Active(request))
     try:
         yield
     finally:
@@ -330,20 +343,20 @@ def _wrap_class(cls: type) -> None:
 
 def _wrap_resize(original: Callable[..., Any]) -> Callable[..., Any]:
     def resize_token_embeddings(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-        request = _ACTIVE.get()
-        if request is None:
+        active = _ACTIVE.get()
+        if active is None:
             return original(self, *args, **kwargs)
-        return _ResizeHook(self, self, request)(*args, **kwargs)
+        return _ResizeHook(self, self, active(self))(*args, **kwargs)
 
     return resize_token_embeddings
 
 
 def _wrap_resize_decoder(original: Callable[..., Any]) -> Callable[..., Any]:
     def resize_decoder_token_embeddings(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-        request = _ACTIVE.get()
-        if request is None:
+        active = _ACTIVE.get()
+        if active is None:
             return original(self, *args, **kwargs)
-        return _ResizeDecoderHook(self, self, request)(*args, **kwargs)
+        return _ResizeDecoderHook(self, self, active(self))(*args, **kwargs)
 
     return resize_decoder_token_embeddings
 
@@ -351,12 +364,12 @@ def _wrap_resize_decoder(original: Callable[..., Any]) -> Callable[..., Any]:
 def _wrap_initialize(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialize_weights(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        request = _ACTIVE.get()
-        if request is not None:
+        active = _ACTIVE.get()
+        if active is not None:
             with _lock:
                 for cls in type(self).__mro__:
                     _wrap_class(cls)
-            _initialize_built(self, request)
+            _initialize_built(self, active.request)
         return result
 
     return initialize_weights

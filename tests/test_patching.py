@@ -232,6 +232,25 @@ def test_with_a_tokenizer_names_and_reached_padding_rows_count() -> None:
     assert torch.allclose(weight[V + 2], (before[1] + before[5]) / 2, atol=1e-6)
 
 
+def test_copies_and_several_models_with_one_tokenizer() -> None:
+    """What one model has filled is not taken for old by another."""
+    first = llama()
+    spread(first)
+    third, fourth = copy.deepcopy(first), copy.deepcopy(first)
+    tokenizer = word_tokenizer()
+    patch(first, "subword_mean", tokenizer=tokenizer)
+    second = copy.deepcopy(first)
+    with patched("subword_mean", tokenizer=tokenizer):
+        tokenizer.add_tokens(["w1 w5"])
+        for model in (first, second, third, fourth):
+            model.resize_token_embeddings(len(tokenizer))
+            weight = model.model.embed_tokens.weight
+            assert torch.allclose(weight[V], (weight[1] + weight[5]) / 2, atol=1e-6)
+            weight.data[V] = 7.0
+            model.resize_token_embeddings(len(tokenizer) + 1)
+            assert (weight[V] == 7.0).all()
+
+
 def test_overrides_at_patch_time() -> None:
     model = llama()
     spread(model)
