@@ -133,7 +133,7 @@ def initialize(
         given = vectors
         if table.side == "target" and target_vectors is not None:
             given = target_vectors
-        context = _context(model, record, table, tokenizer, given, generator, allow_pickle)
+        context = table_context(model, record, table, tokenizer, given, generator, allow_pickle)
         rows = record.fn(context, **options)
         if context.padding_row is not None:
             rows[context.padding_row] = 0.0
@@ -190,7 +190,7 @@ def initialize(
     return report
 
 
-def _context(
+def table_context(
     model: PreTrainedModel,
     record: Initializer,
     table: Table,
@@ -199,6 +199,11 @@ def _context(
     generator: torch.Generator,
     allow_pickle: bool,
 ) -> InitContext:
+    """What `record` may read to make the whole of `table`; loads the vectors that it needs.
+
+    Raises `InvalidArgumentError` when the tokenizer has more tokens than the table has rows, or when vectors
+    are needed and none are named.
+    """
     context = InitContext(
         num_rows=table.num_embeddings,
         embedding_dim=table.embedding_dim,

@@ -133,7 +133,7 @@ class _Request:
 
     def make_table(self, root: PreTrainedModel, module: nn.Module) -> None:
         """Fills the input table of one module, when the initialiser makes tables and `module` has one."""
-        from .initialization import _context as table_context
+        from .initialization import table_context
 
         if not self.makes_tables:
             return
