@@ -66,8 +66,8 @@ class InitReport:
                 f"  {t.table} [{t.rows}, {t.embedding_dim}]: sd {t.before['std']:.4g} -> {t.after['std']:.4g}"
             )
             if t.coverage is not None and t.source is not None:
-                line += f", {t.coverage['types_found']} of {t.coverage['types']} tokens found in "
-                f"{t.source['name']}"
+                found = f"{t.coverage['types_found']} of {t.coverage['types']} tokens found"
+                line += f", {found} in {t.source['name']}"
             lines.append(line)
         return "\n".join(lines)
 

