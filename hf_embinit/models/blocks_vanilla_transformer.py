@@ -24,6 +24,7 @@ from .cpu_training_vanilla_transformer import (
     add_dropped,
     additive_mask,
     drop,
+    drops_on_cpu,
     is_plain,
 )
 
@@ -263,7 +264,7 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         self.final_layer_norm = nn.LayerNorm(width, eps)
 
     def activate(self, x: Tensor) -> Tensor:
-        if self.is_relu and is_plain(x, self.dropout_rate, self.training):
+        if self.is_relu and drops_on_cpu(x, self.dropout_rate, self.training):
             return DroppedRelu.apply(x, self.dropout_rate)
         return drop(self.activation_fn(x), self.dropout_rate, self.training)
 

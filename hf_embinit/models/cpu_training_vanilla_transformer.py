@@ -13,11 +13,14 @@ import torch
 from torch import Tensor, nn
 
 
+def drops_on_cpu(x: Tensor, rate: float, training: bool) -> bool:
+    """Whether this is a training step with dropout on the CPU that is not compiled."""
+    return training and rate != 0 and x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def is_plain(x: Tensor, rate: float, training: bool) -> bool:
     """Whether this is a training step with dropout on the CPU, neither compiled nor under autocast."""
-    if not training or rate == 0 or x.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return not torch.is_autocast_enabled("cpu")
+    return drops_on_cpu(x, rate, training) and not torch.is_autocast_enabled("cpu")
 
 
 def keep_mask(like: Tensor, rate: float) -> Tensor:
@@ -41,7 +44,7 @@ def keep_scale(rate: float) -> float:
 
 def drop(x: Tensor, rate: float, training: bool) -> Tensor:
     """Dropout as in torch, with a faster mask on the CPU."""
-    if is_plain(x, rate, training):
+    if drops_on_cpu(x, rate, training):
         return x * keep_mask(x, rate)
     return nn.functional.dropout(x, rate, training)
 
@@ -64,7 +67,7 @@ class DroppedRelu(torch.autograd.Function):
 
 def add_dropped(x: Tensor, branch: Tensor, rate: float, training: bool) -> Tensor:
     """`x + dropout(branch)`."""
-    if is_plain(x, rate, training):
+    if drops_on_cpu(x, rate, training):
         return torch.addcmul(x, branch, keep_mask(branch, rate))
     return x + nn.functional.dropout(branch, rate, training)
 
