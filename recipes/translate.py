@@ -172,14 +172,13 @@ def main() -> None:
         table_statistics,
         train_seconds,
     )
+    from hf_embinit.tasks.encoded import sort_by_length, token_counts
     from hf_embinit.tasks.translation import (
         PairCollator,
         bleu_metrics,
         decode_predictions,
         encode_pairs,
         load_translation,
-        sort_by_length,
-        token_counts,
     )
     from hf_embinit.vectors import SOURCES
 

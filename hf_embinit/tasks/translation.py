@@ -13,6 +13,7 @@ from transformers import DataCollatorForSeq2Seq
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..measures import load_metric
 from .data import find_folder, load_file, load_folder, load_from_hub
+from .encoded import without_length
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -222,27 +223,12 @@ def encode_pairs(
     return data.map(encode, batched=True, remove_columns=data.column_names, desc=desc)
 
 
-def sort_by_length(texts: Dataset, encoded: Dataset) -> tuple[Dataset, Dataset]:
-    """Both data sets in the order of falling length, so that batches need little padding; `row` is the old
-    place."""
-    order = np.argsort(-np.asarray(encoded["length"][:]), kind="stable")
-    texts = texts.add_column("row", list(range(len(texts))))
-    return texts.select(order), encoded.select(order)
-
-
 class PairCollator(DataCollatorForSeq2Seq):
-    """Pads pairs; `length` is there for the sampler, not for the model."""
+    """Pads pairs on both sides."""
 
     def __call__(self, features: list[dict[str, Any]], return_tensors: str | None = None) -> Any:
         """The padded batch: `input_ids` `[B, S]`, `labels` `[B, T]` padded with -100, and masks."""
-        features = [{k: v for k, v in f.items() if k != "length"} for f in features]
-        return super().__call__(features, return_tensors)
-
-
-def token_counts(data: Dataset, column: str, size: int) -> list[int]:
-    """How often each of `size` ids occurs in a column of encoded texts."""
-    ids = np.concatenate([np.asarray(x) for x in data[column][:]])
-    return np.bincount(ids, minlength=size).tolist()
+        return super().__call__(without_length(features), return_tensors)
 
 
 def bleu_metrics(

@@ -1,0 +1,199 @@
+"""Text classification: GLUE, embedded corpora and folders of one's own; settings, encoding, scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..measures import load_metric
+from ..measures.glue import GLUE_METRICS
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+SENTENCE_COLUMNS = ("sentence", "text")
+PAIR_COLUMNS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+)
+"""Columns that a folder of one's own may keep its texts in."""
+
+
+@dataclass(frozen=True)
+class ClassificationTask:
+    """One task that has a name: its columns, labels, metrics, where it lives, what the papers used on it."""
+
+    name: str
+    columns: tuple[str, ...] = ()
+    """One column, or two for pairs."""
+    labels: tuple[str, ...] = ()
+    """Names of the labels 0, 1, ...; empty for a score to be predicted (regression)."""
+    hub_id: str | None = None
+    presets: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
+    """Settings of the vanilla encoder by kind of tokenizer (`words`, `bert`, `t5`); `*` is for any other."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of `hf_embinit.measures.glue`; the first chooses the best epoch."""
+        if self.name in GLUE_METRICS:
+            return GLUE_METRICS[self.name]
+        if not self.labels:
+            return GLUE_METRICS["stsb"]
+        return ("accuracy", "f1") if len(self.labels) == 2 else ("accuracy",)
+
+
+def _paper(epochs: int, *, d_model: int, num_heads: int = 8) -> dict[str, Any]:
+    """Kim et al. 2024, Table 5 and section A.2."""
+    return {
+        "num_train_epochs": epochs,
+        "per_device_train_batch_size": 128,
+        "per_device_eval_batch_size": 128,
+        "learning_rate": 1e-4,
+        "d_model": d_model,
+        "d_ff": 512,
+        "num_layers": 3,
+        "num_heads": num_heads,
+        "min_frequency": 2,
+    }
+
+
+def _paper_presets(words: int, pieces: int) -> dict[str, dict[str, Any]]:
+    """Table 5's epochs, with words and with sub-words."""
+    return {
+        "words": _paper(words, d_model=300, num_heads=10),
+        "bert": _paper(pieces, d_model=768),
+        "*": _paper(pieces, d_model=512),
+    }
+
+
+def _embedded(epochs: int, learning_rate: float) -> dict[str, dict[str, Any]]:
+    return {
+        "*": {
+            "num_train_epochs": epochs,
+            "per_device_train_batch_size": 64,
+            "per_device_eval_batch_size": 256,
+            "learning_rate": learning_rate,
+            "d_model": 128,
+            "d_ff": 256,
+            "num_layers": 2,
+            "num_heads": 4,
+            "min_frequency": 2,
+        }
+    }
+
+
+GLUE_ID = "nyu-mll/glue"
+EQUAL = ("not_entailment", "entailment")
+NLI = ("entailment", "neutral", "contradiction")
+
+
+def _glue(name: str, columns: tuple[str, ...], labels: tuple[str, ...]) -> ClassificationTask:
+    epochs = (9, 10) if name == "mnli" else (5, 5)
+    return ClassificationTask(name, columns, labels, GLUE_ID, _paper_presets(*epochs))
+
+
+DATASETS = {
+    task.name: task
+    for task in (
+        ClassificationTask("sentiment", ("sentence",), ("negative", "positive"), None, _embedded(4, 5e-4)),
+        ClassificationTask("entailment", ("premise", "hypothesis"), NLI, None, _embedded(4, 5e-4)),
+        _glue("sst2", ("sentence",), ("negative", "positive")),
+        _glue("mnli", ("premise", "hypothesis"), NLI),
+        _glue("cola", ("sentence",), ("unacceptable", "acceptable")),
+        _glue("mrpc", ("sentence1", "sentence2"), ("not_equivalent", "equivalent")),
+        _glue("qnli", ("question", "sentence"), ("entailment", "not_entailment")),
+        _glue("qqp", ("question1", "question2"), ("not_duplicate", "duplicate")),
+        _glue("rte", ("sentence1", "sentence2"), ("entailment", "not_entailment")),
+        _glue("stsb", ("sentence1", "sentence2"), ()),
+        _glue("wnli", ("sentence1", "sentence2"), ("not_entailment", "entailment")),
+    )
+}
+"""Tasks by name. Epochs, batch sizes and widths of SST-2 and MNLI are Kim et al. 2024, Table 5, and SST-2's
+are used for the rest of GLUE; `sentiment` and `entailment` are this package's own."""
+
+FINE_TUNING = {
+    "num_train_epochs": 3,
+    "per_device_train_batch_size": 32,
+    "per_device_eval_batch_size": 128,
+    "learning_rate": 2e-5,
+    "weight_decay": 0.01,
+    "warmup_steps": 0.1,
+    "lr_scheduler_type": "linear",
+}
+"""Settings for pre-trained models, of Devlin et al. 2019 (sections 4.1 and A.2, A.3): Zhang 2021 names none.
+A `warmup_steps` below 1 is a share of all steps."""
+
+VANILLA_OPTIMIZER = {
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.98,
+    "adam_epsilon": 1e-9,
+    "lr_scheduler_type": "constant",
+}
+"""Kim et al. 2024, section A.2."""
+
+
+def preset(task: str, model: str = "vanilla", tokenizer: str = "words") -> dict[str, Any]:
+    """The settings that go with a task, a model and a tokenizer; SST-2's for a task without a name."""
+    if model != "vanilla":
+        return dict(FINE_TUNING)
+    presets = DATASETS.get(task, DATASETS["sst2"]).presets
+    return {**presets.get(tokenizer, presets["*"]), **VANILLA_OPTIMIZER}
+
+
+def first_samples(data: Dataset, count: int | None) -> Dataset:
+    """The first `count` texts; with matched and mismatched ones, so many of each. None: all."""
+    if count is None:
+        return data
+    if "mismatched" not in data.column_names:
+        return data.select(range(min(count, len(data))))
+    other = np.asarray(data["mismatched"][:], dtype=bool)
+    rows = np.concatenate([np.flatnonzero(~other)[:count], np.flatnonzero(other)[:count]])
+    return data.select(rows)
+
+
+def encode_texts(data: Dataset, tokenizer: Any, *, max_length: int, desc: str) -> Dataset:
+    """`data` as what the tokenizer gives, `labels` and `length`, cut to `max_length` tokens."""
+
+    def encode(batch: dict[str, list[Any]]) -> dict[str, Any]:
+        texts = [batch[column] for column in ("text", "text_pair") if column in batch]
+        encoded = dict(tokenizer(*texts, max_length=max_length, truncation=True))
+        return {**encoded, "labels": batch["label"], "length": [len(ids) for ids in encoded["input_ids"]]}
+
+    return data.map(encode, batched=True, remove_columns=data.column_names, desc=desc)
+
+
+def predicted_labels(logits: Any, task: ClassificationTask) -> np.ndarray:
+    """Logits `[n, labels]` as labels `[n]`, or `[n, 1]` as scores `[n]` for regression."""
+    logits = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
+    return logits.argmax(-1) if task.labels else logits[:, 0]
+
+
+def classification_metrics(task: ClassificationTask, data: Dataset) -> Callable[[Any], dict[str, float]]:
+    """`compute_metrics` for a `Trainer` that evaluates on the texts of `data`, in their order.
+
+    Where `data` has a column `mismatched` (MNLI's texts of other genres), its scores are those of the matched
+    texts, and `<metric>_mismatched` those of the others.
+    """
+    metric = load_metric("glue")
+    other = np.asarray(data["mismatched"][:], dtype=bool) if "mismatched" in data.column_names else None
+
+    def scores(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+        return metric.compute(predictions=predictions, references=labels, metrics=task.metrics) or {}
+
+    def compute_metrics(prediction: Any) -> dict[str, float]:
+        predictions = predicted_labels(prediction.predictions, task)
+        labels = np.asarray(prediction.label_ids).reshape(-1)
+        if other is None or other.all() or not other.any():
+            return scores(predictions, labels)
+        mismatched = scores(predictions[other], labels[other])
+        return {
+            **scores(predictions[~other], labels[~other]),
+            **{f"{name}_mismatched": value for name, value in mismatched.items()},
+        }
+
+    return compute_metrics

@@ -1,0 +1,254 @@
+"""Loads the texts and labels of a classification task, and says before any training what is wrong with
+them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataNotFoundError, InvalidArgumentError, UnknownNameError
+from .classification import DATASETS, PAIR_COLUMNS, SENTENCE_COLUMNS, ClassificationTask
+from .data import SPLIT_FILES, find_folder, load_file, load_folder, load_from_hub
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+logger = logging.getLogger(__name__)
+
+SPLITS = ("train", "validation", "test")
+_FILES = {
+    "train": SPLIT_FILES["train"],
+    "validation": (*SPLIT_FILES["validation"], "validation_matched", "dev_matched"),
+    "validation_mismatched": ("validation_mismatched", "dev_mismatched"),
+    "test": (*SPLIT_FILES["test"], "test_matched"),
+    "test_mismatched": ("test_mismatched",),
+}
+"""File stems of each split; MNLI has matched and mismatched ones."""
+_HIDDEN = -1
+"""GLUE's label of a text whose label is not published."""
+
+
+def load_classification(
+    task: str,
+    *,
+    data_dir: str | None = None,
+    files: dict[str, str | None] | None = None,
+    text_columns: list[str] | None = None,
+    seed: int = 0,
+) -> tuple[ClassificationTask, DatasetDict]:
+    """The task, and its `train`, `validation` and (where labels are known) `test` texts.
+
+    Each split has the columns `text`, `text_pair` (tasks on pairs), `label` (a number), and `mismatched`
+    where texts of other genres follow the matched ones (MNLI). `task` is a name of `DATASETS` or a folder
+    of data files; a GLUE task is looked for in `data_dir` (itself, `<task>` or `glue/<task>` in it), then in
+    `HF_EMBINIT_DATA`, then on the Hub. `files` overrides single splits. `text_columns` are the one or two
+    columns of texts; needed when a folder has none of the usual names.
+
+    Raises `UnknownNameError` for another name, `DataNotFoundError` when a split is nowhere, and
+    `InvalidArgumentError` for texts and labels that cannot be trained or scored on, naming split and row.
+    """
+    from datasets import DatasetDict
+
+    overrides = {split: path for split, path in (files or {}).items() if path is not None}
+    spec = DATASETS.get(task)
+    if spec is None and not Path(task).is_dir():
+        raise _unknown(task)
+    splits, origin = _load(task, data_dir, seed) if set(overrides) != set(SPLITS) else (DatasetDict(), "")
+    for split, path in overrides.items():
+        splits[split] = load_file(path)
+        splits.pop(f"{split}_mismatched", None)
+    for split in ("train", "validation"):
+        if split not in splits:
+            raise DataNotFoundError(
+                f"--task {task}: {origin} has no {split} split; give --{split}_file, or a --data_dir that "
+                f"has it"
+            )
+    if spec is None or text_columns:
+        columns = _text_columns(splits["train"], text_columns)
+        spec = replace(spec or ClassificationTask(task), columns=columns)
+    if task not in DATASETS:
+        spec = replace(spec, labels=_label_names(splits["train"], task))
+    found = {name: _checked(split, name, spec) for name, split in splits.items()}
+    glue = spec.hub_id is not None
+    for name in [name for name in found if name.startswith("test")]:
+        if _hidden(found[name]):
+            if not glue or name in overrides:
+                raise InvalidArgumentError(
+                    f"the test split of --task {task} has no labels (all are {_HIDDEN}): there is nothing to "
+                    f"score; leave it out, or give a --test_file with labels"
+                )
+            logger.info("the labels of %s's %s split are not published: it is not used", task, name)
+            del found[name]
+    for name, split in found.items():
+        _check_labels(split, name, spec)
+    return spec, _joined(found)
+
+
+def _unknown(task: str) -> Exception:
+    if "/" in task or task.startswith((".", "~")):
+        return DataNotFoundError(
+            f"--task {task!r} is no folder here, and none of: {', '.join(sorted(DATASETS))}"
+        )
+    return UnknownNameError("task", task, DATASETS)
+
+
+def _load(task: str, data_dir: str | None, seed: int) -> tuple[DatasetDict, str]:
+    from datasets import Dataset, DatasetDict
+
+    if task in ("sentiment", "entailment"):
+        if task == "sentiment":
+            from .sentiments import sentiment_texts
+
+            rows = sentiment_texts(seed=seed)
+        else:
+            from .entailment import entailment_pairs
+
+            rows = entailment_pairs(seed=seed)
+        names = {name: _split_name(name) for name in rows}
+        return DatasetDict(
+            {names[name]: Dataset.from_list(split) for name, split in rows.items()}
+        ), "the embedded corpus"
+    if task not in DATASETS:
+        return load_folder(task, _FILES), task
+    folder = _glue_folder(task, data_dir)
+    if folder is not None:
+        return load_folder(folder, _FILES), str(folder)
+    hub_id = DATASETS[task].hub_id
+    assert hub_id is not None
+    data = load_from_hub(hub_id, task)
+    return DatasetDict({_split_name(name): split for name, split in data.items()}), hub_id
+
+
+def _glue_folder(task: str, data_dir: str | None) -> Path | None:
+    """`glue/<task>` or `<task>` in `data_dir`, or that itself; else `glue/<task>` in HF_EMBINIT_DATA."""
+    found = find_folder(f"glue/{task}", data_dir)
+    return find_folder(task, data_dir) if data_dir is not None and found == Path(data_dir) else found
+
+
+def _split_name(name: str) -> str:
+    return name.removesuffix("_matched")
+
+
+def _text_columns(train: Dataset, given: list[str] | None) -> tuple[str, ...]:
+    columns = train.column_names
+    if given:
+        missing = [column for column in given if column not in columns]
+        if missing or len(given) > 2:
+            problem = f"{missing[0]!r} is not in the train split" if missing else "give one column or two"
+            raise InvalidArgumentError(
+                f"--text_columns {' '.join(given)}: {problem}; it has: {', '.join(columns)}"
+            )
+        return tuple(given)
+    for pair in PAIR_COLUMNS:
+        if set(pair) <= set(columns):
+            return pair
+    for single in SENTENCE_COLUMNS:
+        if single in columns:
+            return (single,)
+    raise InvalidArgumentError(
+        f"the train split has no column of texts that is known; it has: {', '.join(columns)}. Name one "
+        f"or two by --text_columns"
+    )
+
+
+def _label_names(train: Dataset, task: str) -> tuple[str, ...]:
+    """Names of the labels of a folder of one's own; none for numbers with fractions (regression)."""
+    from datasets import ClassLabel
+
+    if "label" not in train.column_names:
+        raise InvalidArgumentError(
+            f"the train split of --task {task} has no column 'label'; it has: {', '.join(train.column_names)}"
+        )
+    if isinstance(train.features["label"], ClassLabel):
+        return tuple(train.features["label"].names)
+    values = [value for value in train["label"][:] if value is not None]
+    if all(isinstance(value, str) for value in values):
+        names = tuple(sorted(set(values)))
+    elif all(isinstance(value, (bool, int)) for value in values):
+        names = tuple(str(i) for i in range(max(map(int, values), default=0) + 1))
+    else:
+        return ()
+    if len(names) < 2:
+        raise InvalidArgumentError(
+            f"the train split of --task {task} has one label only ({', '.join(names)}): nothing to learn"
+        )
+    return names
+
+
+def _checked(split: Dataset, name: str, task: ClassificationTask) -> Dataset:
+    """The split with exactly the columns `text`, `text_pair` and `label`, names of labels as numbers."""
+    from datasets import Dataset
+
+    if len(split) == 0:
+        raise InvalidArgumentError(f"the {name} split is empty")
+    for column in (*task.columns, "label"):
+        if column not in split.column_names:
+            has = ", ".join(split.column_names)
+            raise InvalidArgumentError(f"the {name} split has no column {column!r}; it has: {has}")
+    texts = {}
+    for target, column in zip(("text", "text_pair"), task.columns, strict=False):
+        texts[target] = split[column][:]
+        for i, value in enumerate(texts[target]):
+            if not isinstance(value, str):
+                raise InvalidArgumentError(
+                    f"the {column!r} of row {i} of the {name} split is {value!r}, not text"
+                )
+    kind: Any = int if task.labels else float
+    numbers = {label: i for i, label in enumerate(task.labels)}
+    labels = []
+    for i, value in enumerate(split["label"][:]):
+        known = numbers.get(value, value) if isinstance(value, str) else value
+        try:
+            number = kind(known)
+            if number != float(known):
+                raise ValueError
+        except (TypeError, ValueError):
+            missing = value is None or value != value
+            raise InvalidArgumentError(
+                f"row {i} of the {name} split has no label"
+                if missing
+                else f"the label of row {i} of the {name} split is {value!r}; expected {_expected(task)}"
+            ) from None
+        labels.append(number)
+    return Dataset.from_dict({**texts, "label": labels})
+
+
+def _hidden(split: Dataset) -> bool:
+    return all(label == _HIDDEN for label in split["label"][:])
+
+
+def _expected(task: ClassificationTask) -> str:
+    if not task.labels:
+        return "a number"
+    names = ", ".join(f"{i} ({label})" for i, label in enumerate(task.labels[:10]))
+    return names + (", ..." if len(task.labels) > 10 else "")
+
+
+def _check_labels(split: Dataset, name: str, task: ClassificationTask) -> None:
+    labels = np.asarray(split["label"][:])
+    bad = ~np.isfinite(labels) if not task.labels else (labels < 0) | (labels >= len(task.labels))
+    if bad.any():
+        row = int(bad.argmax())
+        raise InvalidArgumentError(
+            f"the label of row {row} of the {name} split is {labels[row]}, outside the range; expected "
+            f"{_expected(task)}"
+        )
+
+
+def _joined(found: dict[str, Dataset]) -> DatasetDict:
+    """Mismatched texts after the matched ones, told apart by a column."""
+    from datasets import DatasetDict, concatenate_datasets
+
+    data = DatasetDict()
+    for split in SPLITS:
+        parts = [found[name] for name in (split, f"{split}_mismatched") if name in found]
+        if len(parts) == 2:
+            flagged = [part.add_column("mismatched", [bool(i)] * len(part)) for i, part in enumerate(parts)]
+            data[split] = concatenate_datasets(flagged)
+        elif parts and split in found:
+            data[split] = parts[0]
+    return data

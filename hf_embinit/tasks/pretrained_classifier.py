@@ -1,0 +1,52 @@
+"""A pre-trained model with a new classification head, and its tokenizer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+
+from ..errors import DataNotFoundError, InvalidArgumentError
+
+
+def load_pretrained_classifier(
+    model: str, tokenizer: str | None = None, **settings: Any
+) -> tuple[PreTrainedModel, Any]:
+    """The model of a Hub id or folder in float32 with a head drawn from the global random state, and its
+    tokenizer.
+
+    `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
+    pads with its end-of-text token. Raises `DataNotFoundError` when there is no such model, and
+    `InvalidArgumentError` when transformers has no classifier for it, or it has no tokenizer.
+    """
+    import torch
+
+    try:
+        loaded = AutoModelForSequenceClassification.from_pretrained(
+            model, dtype=torch.float32, ignore_mismatched_sizes=True, **settings
+        )
+    except OSError as error:
+        raise DataNotFoundError(
+            f"--model {model!r} is neither `vanilla`, nor a folder with a model, nor on the Hub as far as "
+            f"can be reached: {_first_line(error)}"
+        ) from error
+    except ValueError as error:
+        raise InvalidArgumentError(
+            f"--model {model!r} cannot be loaded to classify texts: {_first_line(error)}"
+        ) from error
+    name = tokenizer or model
+    try:
+        text_tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise DataNotFoundError(f"no tokenizer in {name!r} (--tokenizer): {_first_line(error)}") from error
+    if len(text_tokenizer) <= 1:  # what transformers makes of a folder without tokenizer files
+        raise InvalidArgumentError(f"{name!r} has no tokenizer; give --tokenizer")
+    if text_tokenizer.pad_token is None:
+        text_tokenizer.pad_token = text_tokenizer.eos_token
+    if loaded.config.pad_token_id is None:
+        loaded.config.pad_token_id = text_tokenizer.pad_token_id
+    return loaded, text_tokenizer
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
