@@ -36,7 +36,7 @@ from .sentiments_lexicon import (
 
 T = TypeVar("T")
 
-SPLIT_SIZES = {"train": 8_000, "validation": 900, "test": 900}
+SPLIT_SIZES = {"train": 10_000, "validation": 900, "test": 900}
 """Sentences in each split, half of them positive."""
 ZIPF_EXPONENT = 1.0
 """The word of rank r among those of its kind is drawn in proportion to (r + 2) ** -exponent."""
@@ -46,7 +46,7 @@ TEXT_LINES = 30_000
 
 
 def sentiment_texts(seed: int = 0) -> dict[str, list[dict]]:
-    """The splits `train` (8,000), `validation` (900) and `test` (900): rows `{"sentence": ..., "label": 0 or
+    """The splits `train` (10,000), `validation` (900) and `test` (900): rows `{"sentence": ..., "label": 0 or
     1}`.
 
     Label 1 is positive. Each split is balanced, and no sentence occurs twice, in one split or in two.
@@ -212,7 +212,7 @@ class ReviewMaker:
     def clause(self, topic: Topic, polarity: Polarity, negated: bool | None = None) -> str:
         """A clause that says something of the topic; where it is negated, by a word of the other polarity."""
         if negated is None:
-            negated = self.chance(0.4)
+            negated = self.chance(0.25)
         word = opposite(polarity) if negated else polarity
         if topic.is_item and self.chance(0.3):
             return self.verdict(topic, word, negated)
@@ -368,13 +368,13 @@ class ReviewMaker:
         """A sentence of that polarity."""
         self.start()
         words = self.one_of(
-            (38, lambda: self.simple(polarity)),
-            (7, lambda: self.held(self.topics(1)[0], polarity)),
-            (10, lambda: self.agreement(polarity)),
-            (27, lambda: self.concession(polarity)),
-            (10, lambda: self.disagreement(polarity)),
-            (4, lambda: self.expectation(polarity)),
-            (4, lambda: self.comparison(polarity)),
+            (48, lambda: self.simple(polarity)),
+            (5, lambda: self.held(self.topics(1)[0], polarity)),
+            (14, lambda: self.agreement(polarity)),
+            (20, lambda: self.concession(polarity)),
+            (7, lambda: self.disagreement(polarity)),
+            (3, lambda: self.expectation(polarity)),
+            (3, lambda: self.comparison(polarity)),
         )
         return finish(words)
 
