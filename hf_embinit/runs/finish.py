@@ -16,6 +16,8 @@ from .figures import plot_embedding_distribution, plot_learning_curve
 from .record import RunRecord, write_record
 
 SAMPLES_NAME = "test_predictions.jsonl"
+CARD_SAMPLES = 5
+"""How many of them a card shows."""
 
 
 def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
@@ -37,12 +39,15 @@ def test_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {k: v for k, v in metrics.items() if not k.endswith(timings)}
 
 
-def finish_run(folder: Path, record: RunRecord, samples: Sequence[Mapping[str, Any]]) -> str:
+def finish_run(
+    folder: Path, record: RunRecord, samples: Sequence[Mapping[str, Any]], *, models: Sequence[str] = ("",)
+) -> str:
     """Writes figures, samples, card and record into the run folder; gives the summary to print.
 
-    The record is written last: a folder without `results.json` is an unfinished run.
+    `models` are the sub-folders of the run folder, and of its `init`, that hold the models. The record is
+    written last: a folder without `results.json` is an unfinished run.
     """
-    if record.history:
+    if any("validation_loss" in row for row in record.history):
         plot_learning_curve(
             record.history,
             folder / "figures" / "learning_curve.png",
@@ -51,7 +56,7 @@ def finish_run(folder: Path, record: RunRecord, samples: Sequence[Mapping[str, A
         )
     with open(folder / SAMPLES_NAME, "w", encoding="utf-8") as file:
         file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
-    write_card(folder, record, manifest=read_manifest(folder), samples=samples[:5])
+    write_card(folder, record, manifest=read_manifest(folder / models[0]), samples=samples[:CARD_SAMPLES])
     path = write_record(folder, record)
     lines = ["", f"{record.task} on {record.dataset}, init {record.init}, seed {record.seed}"]
     rows = {**record.metrics, "best_epoch": record.best_epoch, **record.runtime}
@@ -62,8 +67,8 @@ def finish_run(folder: Path, record: RunRecord, samples: Sequence[Mapping[str, A
             signature = f"   {record.signature[name]}" if name in record.signature else ""
             lines.append(f"  {name:<{width}}  {shown}{signature}")
     lines += [
-        f"trained model:      {folder}",
-        f"initialised model:  {folder / 'init'}",
+        *(f"trained model:      {folder / model}" for model in models),
+        *(f"initialised model:  {folder / 'init' / model}" for model in models),
         f"record, card:       {path}, {folder / 'README.md'}",
         f"figures:            {folder / 'figures'}",
         f"predictions:        {folder / SAMPLES_NAME}",

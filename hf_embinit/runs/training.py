@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.utils.data import Dataset, Sampler, SequentialSampler
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -32,14 +35,27 @@ class SequentialEvaluation:
 
 
 class EpochClock(TrainerCallback):
-    """Writes the training time of each epoch, in seconds without evaluation and saving, into the Trainer's
-    log.
+    """Writes the training time since it last did, in seconds without evaluation and saving, into the
+    Trainer's log: at the end of each epoch, and before evaluations and checkpoints within one.
 
-    The log is saved with every checkpoint, so the times of a resumed run cover all of its epochs.
+    The log is saved with every checkpoint, so the times of a resumed run cover all of its steps.
     """
 
     def __init__(self) -> None:
-        self._start = time.perf_counter()
+        self._start: float | None = None
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Starts the clock unless it runs."""
+        self._start = time.perf_counter() if self._start is None else self._start
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Stops the clock when something else than training follows."""
+        if control.should_evaluate or control.should_save:
+            self._stop(state)
 
     def on_epoch_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -50,11 +66,15 @@ class EpochClock(TrainerCallback):
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Stops the clock and logs the time."""
-        seconds = time.perf_counter() - self._start
-        state.log_history.append(
-            {"epoch": state.epoch, "step": state.global_step, "epoch_train_seconds": seconds}
-        )
+        """Stops the clock."""
+        self._stop(state)
+
+    def _stop(self, state: TrainerState) -> None:
+        if self._start is not None:
+            seconds = time.perf_counter() - self._start
+            entry = {"epoch": state.epoch, "step": state.global_step, "epoch_train_seconds": seconds}
+            state.log_history.append(entry)
+            self._start = None
 
 
 def train_seconds(log_history: list[dict[str, Any]]) -> float:
@@ -87,3 +107,26 @@ def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
             "after_scaling": stats.scaled(math.sqrt(table.embedding_dim)).to_dict(),
         }
     return statistics
+
+
+def freeze_all_but_embeddings(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Leaves the input embedding tables alone to be trained; gives copies of all other tensors, by name.
+
+    An output projection that is tied to a table is that table; an untied one is frozen with its bias.
+    """
+    tables = [table.parameter for table in EmbeddingTables(model).input_tables]
+    frozen = {}
+    for name, parameter in model.named_parameters():
+        trained = any(parameter is table for table in tables)
+        parameter.requires_grad_(trained)
+        if not trained:
+            frozen[name] = parameter.detach().clone()
+    return frozen
+
+
+def changed_tensors(model: PreTrainedModel, before: Mapping[str, Tensor]) -> list[str]:
+    """Names of the parameters in `before` that are no longer bit for bit the same."""
+    now = dict(model.named_parameters())
+    return [
+        name for name, values in before.items() if not torch.equal(now[name].detach().cpu(), values.cpu())
+    ]

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
+from ..hub_access import hub_is_reachable
 from .data import find_folder, load_file, load_folder, load_from_hub
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
+    from torch import Tensor
+    from transformers import PreTrainedModel
 
 SPLITS = ("train", "validation")
+SENTENCES_A_STORY = 5
 
 
 @dataclass(frozen=True)
@@ -29,11 +34,39 @@ DATASETS = {
     d.name: d
     for d in (
         TextDataset("captions"),
+        TextDataset("stories"),
         TextDataset("wikitext-2-v1", "Salesforce/wikitext", "wikitext-2-v1"),
         TextDataset("wikitext-103-v1", "Salesforce/wikitext", "wikitext-103-v1"),
     )
 }
-"""Data sets by name; `captions` is this package's own."""
+"""Data sets by name; `captions` and `stories` (English captions, five a text) are this package's own."""
+ALIASES = {"wikitext-2": "wikitext-2-v1", "wikitext-103": "wikitext-103-v1"}
+TOKENIZERS = {"gpt2": "openai-community/gpt2"}
+"""Tokenizers by name, and their Hub ids."""
+
+
+def preset(dataset: str, model: str, *, new_embeddings: bool = True) -> dict[str, Any]:
+    """Tokenizer, sizes and schedule of a run; any flag overrides.
+
+    The Butterfly paper gives the width (512), the tokenizer (GPT-2's) and the number of steps: 16,000 for a
+    new model, 8,000 for new embeddings in a trained one (`new_embeddings`). Depth, heads, batch, block length
+    and learning rate are ours. The embedded corpora have their own.
+    """
+    if dataset in ("stories", "captions"):
+        batches = {"block_size": 64, "per_device_train_batch_size": 16, "per_device_eval_batch_size": 32}
+        sizes = {"d_model": 128, "d_ff": 256, "num_layers": 2, "num_heads": 4}
+        training: dict[str, Any] = {"learning_rate": 2e-3, "num_train_epochs": 6}
+        tokenizer = "words"
+    else:
+        batches = {"block_size": 128, "per_device_train_batch_size": 16, "per_device_eval_batch_size": 16}
+        sizes = {"d_model": 512, "d_ff": 2048, "num_layers": 4, "num_heads": 8}
+        training = {"learning_rate": 5e-4, "warmup_steps": 500, "max_steps": 16_000}
+        tokenizer = "gpt2"
+    if model == "vanilla":
+        return {"tokenizer": tokenizer, **sizes, **batches, **training}
+    if not new_embeddings:
+        return {**batches, "learning_rate": 5e-5, "num_train_epochs": 1}
+    return {**batches, **training, **({"max_steps": 8_000} if "max_steps" in training else {})}
 
 
 def load_texts(
@@ -53,14 +86,19 @@ def load_texts(
     """
     from datasets import Dataset, DatasetDict
 
+    dataset = ALIASES.get(dataset, dataset)
     overrides = {split: path for split, path in (files or {}).items() if path is not None}
     if set(overrides) >= set(SPLITS):
         data = DatasetDict()
-    elif dataset == "captions":
+    elif dataset in ("captions", "stories"):
         from .captions import caption_pairs
 
-        pairs = caption_pairs(seed=seed)
-        data = DatasetDict({k: Dataset.from_dict({"text": [p["en"] for p in v]}) for k, v in pairs.items()})
+        together = SENTENCES_A_STORY if dataset == "stories" else 1
+        data = DatasetDict()
+        for split, pairs in caption_pairs(seed=seed).items():
+            captions = [pair["en"] for pair in pairs]
+            starts = range(0, len(captions), together)
+            data[split] = Dataset.from_dict({"text": [" ".join(captions[i : i + together]) for i in starts]})
     else:
         data = _load(dataset, config, data_dir)
     for split, path in overrides.items():
@@ -92,6 +130,55 @@ def _load(dataset: str, config: str | None, data_dir: str | None) -> DatasetDict
             f"--dataset {dataset!r} is no folder, no Hub id (owner/name) and none of: {', '.join(DATASETS)}"
         )
     return load_from_hub(dataset, config)
+
+
+def load_tokenizer(
+    name: str, texts: list[str], *, language: str = "en", min_frequency: int | None = None
+) -> Any:
+    """The tokenizer of that name: `words` (lower-cased words of `texts` by spaCy's rules) or a pre-trained
+    one, which is a name of `TOKENIZERS`, a folder (also `tokenizers/<name>` in the folder that
+    `HF_EMBINIT_DATA` names), or a Hub id.
+
+    Words seen fewer than `min_frequency` times (2 unless given) are unknown. A pre-trained one keeps its
+    whole vocabulary unless `min_frequency` is given, which leaves the tokens seen so often in `texts`; texts
+    are cut into the same pieces. Raises `DataNotFoundError` when there is none of that name.
+    """
+    from transformers import AutoTokenizer
+
+    from ..models import VanillaTransformerTokenizer
+
+    if name == "words":
+        return VanillaTransformerTokenizer.build(
+            texts, tokenizer="words", source_lang=language, min_frequency=min_frequency or 2
+        )
+    folder = Path(name) if Path(name).is_dir() else find_folder(f"tokenizers/{name}", None)
+    found = load_pretrained(AutoTokenizer, str(folder or TOKENIZERS.get(name, name)), f"--tokenizer {name}")
+    if len(found) < 2:  # what transformers makes of a folder without files of a tokenizer
+        raise DataNotFoundError(f"--tokenizer {name}: there is a model but no tokenizer")
+    if min_frequency is None:
+        return found
+    return VanillaTransformerTokenizer.build(texts, tokenizer=found, min_frequency=min_frequency)
+
+
+def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
+    """`auto.from_pretrained(name)`; from the cache when the Hub is out of reach.
+
+    Raises `DataNotFoundError`, which begins with `flag`, when there is nothing of that name.
+    """
+    from huggingface_hub.errors import HFValidationError
+
+    local = Path(name).is_dir()
+    offline = not local and not hub_is_reachable()
+    try:
+        return auto.from_pretrained(name, local_files_only=local or offline, **options)
+    except (OSError, ValueError, HFValidationError) as error:
+        if local:
+            why = f"cannot be loaded from this folder: {' '.join(str(error).split())[:300]}"
+        elif offline:
+            why = "is no folder here, the Hub is out of reach and it is not in the local cache"
+        else:
+            why = f"is no folder here and could not be loaded from the Hub: {str(error).splitlines()[0]}"
+        raise DataNotFoundError(f"{flag} {why}") from error
 
 
 @dataclass(frozen=True)
@@ -131,7 +218,7 @@ def pack_blocks(texts: list[str], tokenizer: Any, block_size: int) -> Packed:
     separator = [] if adds or tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     ids: list[int] = []
     for start in range(0, len(texts), 1000):
-        for row in tokenizer(texts[start : start + 1000])["input_ids"]:
+        for row in tokenizer(texts[start : start + 1000], verbose=False)["input_ids"]:
             ids += row + separator
     blocks = [ids[i : i + block_size] for i in range(0, len(ids) - block_size + 1, block_size)]
     if not blocks:
@@ -142,6 +229,73 @@ def pack_blocks(texts: list[str], tokenizer: Any, block_size: int) -> Packed:
         words=sum(len(text.split()) for text in texts),
         utf8_bytes=sum(len(text.encode()) for text in texts),
     )
+
+
+def check_fits(model: PreTrainedModel, tokenizer: Any, block_size: int) -> None:
+    """Raises `InvalidArgumentError` when blocks are longer than the positions of `model`, or when it has
+    fewer rows than `tokenizer` has tokens."""
+    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if block_size < 2 or (positions and 0 < positions < block_size):
+        raise InvalidArgumentError(
+            f"--block_size {block_size}: give a length from 2 to the {positions or 'number of'} positions of "
+            "the model"
+        )
+    size = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > size:
+        raise InvalidArgumentError(
+            f"the tokenizer has {len(tokenizer)} tokens, but the model's embeddings have {size} rows"
+        )
+
+
+def continuations(
+    models: Mapping[str, PreTrainedModel],
+    tokenizer: Any,
+    blocks: Dataset,
+    *,
+    count: int = 10,
+    prompt_tokens: int = 16,
+    new_tokens: int = 32,
+) -> list[dict[str, str]]:
+    """What each model writes after the beginning of some blocks, greedily: `prompt`, `reference`, and a
+    column a model."""
+    import torch
+
+    ids = torch.tensor(spread_blocks(blocks, count)["input_ids"][:count])
+    half = min(prompt_tokens, max(1, ids.shape[1] // 2))
+    prompts, references = ids[:, :half], ids[:, half : half + new_tokens]
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+
+    def text(rows: Tensor) -> list[str]:
+        return [tokenizer.decode(row.tolist(), skip_special_tokens=True) for row in rows]
+
+    columns = {"prompt": text(prompts), "reference": text(references)}
+    for name, model in models.items():
+        model.eval()
+        written = model.generate(
+            prompts.to(model.device),
+            attention_mask=torch.ones_like(prompts).to(model.device),
+            max_new_tokens=references.shape[1],
+            do_sample=False,
+            pad_token_id=pad,
+        )
+        columns[name] = text(written[:, half:])
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def spread_blocks(blocks: Dataset, count: int) -> Dataset:
+    """`count` of the blocks, evenly spread over the text; all of them when `count` is 0."""
+    step = max(1, len(blocks) // count) if count else 1
+    return blocks.select(range(0, len(blocks), step)[: count or None])
+
+
+def token_counts(blocks: Dataset, vocab_size: int) -> Tensor:
+    """How often each id occurs in the blocks: `[V]`."""
+    import torch
+
+    counts = torch.zeros(vocab_size, dtype=torch.long)
+    for batch in blocks.with_format("torch").iter(batch_size=4096):
+        counts += torch.bincount(batch["input_ids"].flatten(), minlength=vocab_size)
+    return counts
 
 
 def _exp(x: float) -> float:

@@ -1,0 +1,220 @@
+"""Two models trained side by side on the same batches, and how alike their embeddings become.
+
+The Butterfly experiments: models that differ in the seed of their initialisation alone see the same data in
+the same order under the same dropout masks, while KNN match similarity, losses and statistics are recorded
+at steps that are evenly spaced on a logarithmic axis.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ..errors import InvalidArgumentError
+from ..measures.knn import Metric, knn_match_similarity
+from ..measures.statistics import embedding_statistics
+from ..tables import EmbeddingTables
+
+logger = logging.getLogger(__name__)
+
+RECORDED: tuple[tuple[str, Metric], ...] = (("input", "inner_product"), ("input", "cosine"))
+"""Role of the table and metric of each curve; an output table that is trained and not tied adds one more."""
+
+
+class Twins(nn.Module):
+    """Several causal language models as one module: the same batch for each, the sum of their losses.
+
+    No gradient of one reaches another. In evaluation `losses` `[B, n]` has each model's mean loss of the
+    batch, once a row. `loss_sums` keeps their training losses since it was last set to zero; it is saved with
+    a checkpoint.
+    """
+
+    accepts_loss_kwargs = False  # blocks are of one length, so the mean over batches is the mean over tokens
+    _keys_to_ignore_on_save = None  # Trainer asks any model for it
+
+    def __init__(self, models: Mapping[str, PreTrainedModel]):
+        super().__init__()
+        self.models = nn.ModuleDict(dict(models))
+        self.register_buffer("loss_sums", torch.zeros(len(models), dtype=torch.float64))
+        self.register_buffer("loss_count", torch.zeros((), dtype=torch.long))
+        self.loss_sums: Tensor
+        self.loss_count: Tensor
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Blocks `[B, T]` -> the sum of the losses, and each of them."""
+        devices = [input_ids.device] if input_ids.device.type != "cpu" else []
+        losses = []
+        for i, model in enumerate(self.models.values()):
+            last = i == len(self.models) - 1
+            with torch.random.fork_rng(devices, enabled=not last):  # the next one draws the same masks
+                losses.append(model(input_ids=input_ids, labels=labels).loss)
+        each = torch.stack([loss.detach() for loss in losses])
+        if self.training:
+            self.loss_sums += each
+            self.loss_count += 1
+            return {"loss": torch.stack(losses).sum()}
+        return {"loss": torch.stack(losses).sum(), "losses": each.expand(len(input_ids), -1)}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As in torch, with tied tensors as copies: a safetensors file holds no tensor twice."""
+        state = super().state_dict(*args, **kwargs)
+        seen: set[int] = set()
+        for name, tensor in state.items():
+            if tensor.data_ptr() in seen and tensor.numel():
+                state[name] = tensor.clone()
+            seen.add(tensor.data_ptr())
+        return state
+
+
+def twin_metrics(prediction: Any) -> dict[str, float]:
+    """`compute_metrics` of a `Trainer` of `Twins`: the mean loss of each model, by its place."""
+    losses = torch.as_tensor(prediction.predictions).double().mean(0).tolist()
+    return {f"loss_{i}": loss for i, loss in enumerate(losses)}
+
+
+def log_schedule(last: int, per_decade: int) -> list[int]:
+    """Steps 0, 1, ..., `last`, evenly spaced on a logarithmic axis: `per_decade` for each factor of ten."""
+    if last < 1 or per_decade < 1:
+        raise InvalidArgumentError(f"last={last} and per_decade={per_decade} must be at least 1")
+    count = math.floor(math.log10(last) * per_decade)
+    return sorted({0, last, *(round(10 ** (i / per_decade)) for i in range(count + 1))})
+
+
+def compared_rows(model: PreTrainedModel, counts: Tensor, most_frequent: int | None, k: int) -> Tensor:
+    """Ids of the tokens that are compared: all, or the `most_frequent` in the training text (`counts` `[V]`).
+
+    A padding row is left out. Raises `InvalidArgumentError` when no more than k are left.
+    """
+    table = _table(model, "input")
+    if most_frequent is None:
+        rows = torch.arange(table.num_embeddings)
+    else:
+        padded = torch.zeros(table.num_embeddings, dtype=torch.long)
+        padded[: len(counts)] = counts[: table.num_embeddings]
+        rows = padded.argsort(descending=True, stable=True)[:most_frequent].sort().values
+    rows = rows[rows != table.padding_index] if table.padding_index is not None else rows
+    if not 1 <= k < len(rows):
+        raise InvalidArgumentError(
+            f"--knn_k {k}: each of the {len(rows)} tokens that are compared has {len(rows) - 1} others; "
+            "choose a number between 1 and that"
+        )
+    return rows
+
+
+def _table(model: PreTrainedModel, role: str) -> Any:
+    tables = EmbeddingTables(model)
+    return (tables.input_tables if role == "input" else tables.output_tables)[0]
+
+
+class TwinRecorder(TrainerCallback):
+    """Writes one row into the Trainer's log at each step of a schedule; clips each model's gradients alone.
+
+    A row has `step`, `epoch`, `train_seconds`, and for each model (named as in `Twins`) `train_loss_<name>`
+    (mean since the row before), `validation_loss_<name>`, `std_<name>`, `row_norm_mean_<name>`; and for each
+    table and metric the KNN match similarity, also weighted by token frequency. The log is saved with
+    checkpoints, so a resumed run goes on with it. The Trainer's own clipping, by the norm of all models
+    together, must be off.
+    """
+
+    def __init__(
+        self,
+        twins: Twins,
+        *,
+        per_decade: int,
+        rows: Tensor,
+        counts: Tensor,
+        k: int,
+        max_grad_norm: float,
+    ):
+        self.twins, self.per_decade, self.rows, self.k = twins, per_decade, rows, k
+        self.schedule: set[int] = set()
+        self.weights = torch.zeros(int(rows.max()) + 1, dtype=torch.float64)
+        self.weights[: len(counts)] = counts[: len(self.weights)].double()
+        self.max_grad_norm = max_grad_norm
+        self.curves = list(RECORDED)
+        first = next(iter(twins.models.values()))
+        output = EmbeddingTables(first).output_tables  # type: ignore[arg-type]
+        if output and output[0].tied_to is None and output[0].parameter.requires_grad:
+            self.curves.append(("output", "inner_product"))
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Makes the schedule."""
+        self.schedule = set(log_schedule(state.max_steps, self.per_decade))
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Clips."""
+        if self.max_grad_norm > 0:
+            for model in self.twins.models.values():
+                nn.utils.clip_grad_norm_(model.parameters(), self.max_grad_norm)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Asks for an evaluation, which makes the row."""
+        if state.global_step in self.schedule:
+            control.should_evaluate = True
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, float],
+        **kwargs: Any,
+    ) -> None:
+        """Writes the row."""
+        start = time.perf_counter()
+        row: dict[str, Any] = {"step": state.global_step, "epoch": state.epoch or 0.0}
+        count = int(self.twins.loss_count)
+        for i, (name, model) in enumerate(self.twins.models.items()):
+            if count:
+                row[f"train_loss_{name}"] = float(self.twins.loss_sums[i]) / count
+            row[f"validation_loss_{name}"] = metrics[f"eval_loss_{i}"]
+            table = _read(model, "input")[self.rows.to(model.device)]  # type: ignore[index]
+            statistics = embedding_statistics(table, effective_rank=False)
+            row[f"std_{name}"] = statistics.std
+            row[f"row_norm_mean_{name}"] = statistics.row_norm_mean
+        self.twins.loss_sums.zero_()
+        self.twins.loss_count.zero_()
+        if not state.is_world_process_zero:
+            return
+        row.update(self.similarities())
+        row["record_seconds"] = time.perf_counter() - start
+        state.log_history.append(row)
+        logger.info("step %d: %s", state.global_step, {k: v for k, v in row.items() if k != "step"})
+
+    def similarities(self) -> dict[str, float]:
+        """KNN match similarity of the first two models, by table and metric: `knn_<table>_<metric>`."""
+        a, b = list(self.twins.models.values())[:2]
+        found: dict[str, float] = {}
+        for role, metric in self.curves:
+            x, y = (_read(m, role)[self.rows.to(m.device)] for m in (a, b))  # type: ignore[index]
+            values = knn_match_similarity(x, y, self.k, metric, per_token=True).cpu().double()
+            name = f"knn_{role}_{metric}"
+            found[name] = float(values.mean())
+            weights = self.weights[self.rows]
+            if float(weights.sum()) > 0:
+                found[f"{name}_weighted"] = float((values * weights).sum() / weights.sum())
+        return found
+
+
+def _read(model: Any, role: str) -> Tensor:
+    tables = EmbeddingTables(model)
+    return tables.read((tables.input_tables if role == "input" else tables.output_tables)[0])
+
+
+def trajectory(log_history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that a `TwinRecorder` wrote, by step."""
+    rows = {row["step"]: dict(row) for row in log_history if "knn_input_inner_product" in row}
+    return [rows[step] for step in sorted(rows)]
