@@ -44,5 +44,9 @@ class RunFolderError(EmbinitError, RuntimeError):
     """A run folder cannot be used as asked (finished already, or damaged)."""
 
 
+class PublishError(EmbinitError, RuntimeError):
+    """The Hub did not take a publication; the message says why and what the repository is like now."""
+
+
 class VocabularyWarning(UserWarning):
     """Something about new tokens that one should know: duplicates, known tokens, equal rows."""

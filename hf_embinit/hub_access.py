@@ -60,6 +60,14 @@ def require_hub(what: str, way_out: str) -> None:
         )
 
 
+def request_errors() -> tuple[type[Exception], ...]:
+    """What a request to the Hub may raise, answered or not. `HfHubHTTPError` derives from its HTTP client's
+    own error class, which differs between versions, and from `OSError`."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return tuple(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
+
+
 def hub_snapshot(
     repo_id: str,
     patterns: Sequence[str],

@@ -210,13 +210,14 @@ def statistics_rows(record: RunRecord) -> list[list[str]]:
     return rows
 
 
-def usage(config: Mapping[str, Any], repo: str) -> str:
+def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str | None = None) -> str:
     """Python that loads model and tokenizer."""
     architecture = (config.get("architectures") or [""])[0]
     auto = next((a for suffix, a in _AUTO_CLASSES.items() if architecture.endswith(suffix)), "AutoModel")
-    trust = ", trust_remote_code=True" if config.get("auto_map") else ""
+    trust = f', revision="{revision}"' if revision else ""
+    trust += ", trust_remote_code=True" if config.get("auto_map") else ""
     lines = [f"from transformers import {auto}, AutoTokenizer"]
-    if config.get("model_type") == "vanilla_transformer" and not trust:
+    if config.get("model_type") == "vanilla_transformer" and not config.get("auto_map"):
         lines.append("import hf_embinit  # registers the model")
     lines.append(f'model = {auto}.from_pretrained("{repo}"{trust})')
     lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{repo}"{trust})')

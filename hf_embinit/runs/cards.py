@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import card_text as words
 from .card_text import describe_manifest
-from .record import RunRecord
+from .record import RunRecord, write_text
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, EvalResultEntry, ModelCard
@@ -55,8 +55,8 @@ def render_card(
 
     `manifest` is the checkpoint's `config.embinit`, `config` its `config.json`, `samples` rows with the same
     keys, `figures` caption -> path in the repository, `initialized_at` where the checkpoint of step 0 is.
-    `repo_id` is where the card says to load the model from; `license` a Hub license identifier for the
-    weights, left out when unknown. The same arguments give the same text.
+    `repo_id` is where the card says to load the model from; `license` a
+    Hub license identifier for the weights, left out when unknown. The same arguments give the same text.
     """
     from huggingface_hub import ModelCard, ModelCardData
 
@@ -108,7 +108,7 @@ def render_card(
     )
 
 
-def write_card(
+def run_pages(
     folder: str | os.PathLike[str],
     record: RunRecord,
     *,
@@ -116,8 +116,9 @@ def write_card(
     samples: Sequence[Mapping[str, Any]] = (),
     repo_id: str | None = None,
     license: str | None = None,
-) -> Path:
-    """Writes `README.md` and, for a data set on the Hub, `.eval_results/*.yaml` into a run folder.
+    initialized_at: str | None = None,
+) -> dict[str, str]:
+    """`README.md` and, for a data set on the Hub, `.eval_results/*.yaml` of a run folder: path -> text.
 
     The figures are those in `folder/figures`, the config is `folder/config.json`.
     """
@@ -134,20 +135,63 @@ def write_card(
         samples=samples,
         config=config,
         figures=figures,
-        initialized_at="the folder `init`" if (folder / "init").is_dir() else None,
+        initialized_at=initialized_at,
         repo_id=repo_id,
         license=license,
     )
-    card.save(folder / "README.md")
+    pages = {"README.md": str(card)}
     entries = eval_result_entries(record)
     if entries:
         import yaml
         from huggingface_hub import eval_result_entries_to_yaml
 
-        file = folder / ".eval_results" / f"{entries[0].dataset_id.replace('/', '--')}.yaml"
-        file.parent.mkdir(exist_ok=True)
-        text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True)
-        file.write_text(text, encoding="utf-8")
+        path = f".eval_results/{entries[0].dataset_id.replace('/', '--')}.yaml"
+        pages[path] = yaml.safe_dump(
+            eval_result_entries_to_yaml(entries), sort_keys=False, allow_unicode=True
+        )
+    return pages
+
+
+def init_page(record: RunRecord, config: Mapping[str, Any], repo_id: str, license: str | None = None) -> str:
+    """The card of the revision that holds the model before step 1."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    data = ModelCardData(
+        license=license, library_name="transformers", tags=["hf_embinit", f"init:{record.init}"]
+    )
+    usage = words.usage(config, repo_id, revision="init")
+    return str(
+        ModelCard(
+            f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}, before training\n\n"
+            f"The model of [{repo_id}](https://huggingface.co/{repo_id}) as it was before step 1, its "
+            f"embeddings initialized by `{record.init}` with seed {record.seed}. The trained model, its "
+            f"results and its card are on the branch `main`.\n\n```python\n{usage}\n```\n"
+        )
+    )
+
+
+def write_card(
+    folder: str | os.PathLike[str],
+    record: RunRecord,
+    *,
+    manifest: Sequence[Mapping[str, Any]] = (),
+    samples: Sequence[Mapping[str, Any]] = (),
+    repo_id: str | None = None,
+    license: str | None = None,
+) -> Path:
+    """Writes the pages of `run_pages` into a run folder; gives the path of the card."""
+    folder = Path(folder)
+    pages = run_pages(
+        folder,
+        record,
+        manifest=manifest,
+        samples=samples,
+        repo_id=repo_id,
+        license=license,
+        initialized_at="the folder `init`" if (folder / "init").is_dir() else None,
+    )
+    for path, text in pages.items():
+        write_text(folder / path, text)
     return folder / "README.md"
 
 

@@ -1,0 +1,307 @@
+"""`publish`, and what fails midway: real clients in other processes against a Hub on this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import ModelCard
+from loopback_hub import (
+    CutOff,
+    Handler,
+    Hub,
+    drop,
+    drop_after_reading,
+    drop_after_sending,
+    loopback_hub,
+    refuse,
+)
+from run_folders import AUTO, KINDS, run_folder
+from safetensors.torch import load, load_file
+
+CLIENT = """
+import json, sys, time
+import hf_embinit
+time.sleep = lambda seconds: None  # the client's retries, without their pauses
+for name, arguments, options in json.loads(sys.argv[1]):
+    try:
+        print(json.dumps(["ok", str(getattr(hf_embinit, name)(*arguments, **options))]))
+    except hf_embinit.EmbinitError as error:
+        print(json.dumps([type(error).__name__, str(error)]))
+"""
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with loopback_hub() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder of every kind, and a second translation run, `other`."""
+    folder = tmp_path_factory.mktemp("runs")
+    for kind in KINDS:
+        run_folder(folder / kind, kind)
+    run_folder(folder / "other", seed=1)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def calls(*wanted: tuple[str, tuple[Any, ...], dict[str, Any]]) -> str:
+    return json.dumps([[name, [str(a) for a in arguments], options] for name, arguments, options in wanted])
+
+
+def told(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+WRITE = {"token": "hf_writer"}
+
+
+@pytest.fixture(scope="module")
+def published(hub: Hub, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """Every kind published as `user/<kind>`, translation twice."""
+    before = contents(runs)
+    wanted = [("publish", (runs / kind, f"user/{kind}"), WRITE) for kind in (*KINDS, KINDS[0])]
+    found = told(hub.run(CLIENT, calls(*wanted), cache=tmp_path_factory.mktemp("writer"), token=None))
+    assert contents(runs) == before
+    return found
+
+
+def test_what_is_on_the_hub(hub: Hub, runs: Path, published: list[list[str]]) -> None:
+    assert [status for status, _ in published] == ["ok"] * 6, published
+    for kind in KINDS:
+        repository = hub.repository(f"user/{kind}")
+        assert (
+            len(repository.titles()) == len(repository.titles("init")) == 2
+        )  # the Hub's own, then one commit
+        main, init = repository.files(), repository.files("init")
+        assert main["model.safetensors"] == (runs / kind / "model.safetensors").read_bytes()
+        assert init["model.safetensors"] == (runs / kind / "init" / "model.safetensors").read_bytes()
+        assert {"README.md", "results.json", "figures/learning_curve.png", "tokenizer_config.json"} <= set(
+            main
+        )
+        assert "results.json" not in init and "before training" in init["README.md"].decode()
+        for name in {*main, *init}:
+            assert not name.endswith((".bin", ".pt", ".txt", "arguments.json", "mine.py")), name
+            assert "checkpoint" not in name and not name.startswith("init/")
+        vanilla = kind not in ("bert", "gpt2")
+        assert ("modeling_vanilla_transformer.py" in main) == vanilla
+        assert ("auto_map" in json.loads(main["config.json"])) == vanilla
+        for name, content in {**main, **init}.items():
+            assert str(runs).encode() not in content, f"{name} names a folder of this machine"
+    record = json.loads(hub.repository("user/translation").files()["results.json"])
+    assert (
+        record["arguments"]["vectors"] == "de.300d.txt" and record["arguments"]["output_dir"] == "translation"
+    )
+    assert published[0] == published[-1]  # again: the same commits, none added
+
+
+def test_the_cards_on_the_hub(hub: Hub, published: list[list[str]]) -> None:
+    for kind in KINDS:
+        files = hub.repository(f"user/{kind}").files()
+        card = ModelCard(files["README.md"].decode())
+        record = json.loads(files["results.json"])
+        assert card.data.model_name == kind and f'{AUTO[kind]}.from_pretrained("user/{kind}"' in card.text
+        assert 'revision="init"' in card.text and "![Learning curve](figures/learning_curve.png)" in card.text
+        assert {r.metric_value for r in card.data.eval_results} == set(record["metrics"].values())
+        (event,) = json.loads(files["config.json"])["embinit"]
+        assert f"`{event['init']}`" in card.text if "init" in event else event["event"] in card.text
+    assert "| ein Hund | a dog |" in hub.repository("user/translation").files()["README.md"].decode()
+
+
+PULL = """
+import sys
+installed = sys.argv[1] == "installed"
+if not installed:
+    sys.modules["hf_embinit"] = None  # as if it were not installed
+import torch, transformers
+if installed:
+    import hf_embinit
+from safetensors.torch import load_file
+for kind, auto in zip(sys.argv[3].split(","), sys.argv[4].split(","), strict=True):
+    vanilla = kind not in ("bert", "gpt2")
+    options = {"trust_remote_code": True} if vanilla and not installed else {}
+    for revision, folder in (("main", kind), ("init", kind + "/init")):
+        options["revision"] = revision
+        tokenizer = transformers.AutoTokenizer.from_pretrained("user/" + kind, **options)
+        model = getattr(transformers, auto).from_pretrained("user/" + kind, **options)
+        expected = load_file(sys.argv[2] + "/" + folder + "/model.safetensors")
+        state = model.state_dict()
+        assert all(torch.equal(state[name], value) for name, value in expected.items()), (kind, revision)
+        assert type(model).__module__.startswith(
+            "transformers." if not vanilla else "hf_embinit." if installed else "transformers_modules."
+        )
+        assert len(tokenizer) > 10 and model.config.embinit
+        ids = tokenizer("a small dog", return_tensors="pt")["input_ids"]
+        model(input_ids=ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}))
+        if installed:
+            assert hf_embinit.read_manifest("user/" + kind) == model.config.embinit
+print("same")
+"""
+
+
+@pytest.mark.parametrize("installed", ["installed", "absent"])
+def test_every_kind_loads_with_and_without_the_package(
+    hub: Hub, runs: Path, published: list[list[str]], installed: str, tmp_path: Path
+) -> None:
+    arguments = (installed, str(runs), ",".join(KINDS), ",".join(AUTO[kind] for kind in KINDS))
+    done = hub.run(PULL, *arguments, cache=tmp_path / "cache", token=None)
+    assert done.stdout.strip() == "same", done.stderr[-3000:]
+    seen = len(hub.requests)
+    done = hub.run(PULL, *arguments, cache=tmp_path / "cache", token=None, HF_HUB_OFFLINE="1")
+    assert done.stdout.strip() == "same", done.stderr[-3000:]
+    assert len(hub.requests) == seen
+
+
+def test_refusals(hub: Hub, runs: Path, tmp_path: Path) -> None:
+    hub.add_folder("user/theirs", runs / "bert" / "init")
+    hub.add_folder("user/another", runs / "other")
+    hub.add_folder("user/hidden", runs / "bert" / "figures", private=True)
+    run = runs / "translation"
+    before = contents(runs), {name: dict(r.branches) for name, r in hub.repositories.items()}
+    found = told(
+        hub.run(
+            CLIENT,
+            calls(
+                ("publish", (run, "user/new"), {}),
+                ("publish", (run, "user/new"), {"token": "hf_reader"}),
+                ("publish", (run, "user/new"), {"token": "hf_wrong"}),
+                ("publish", (run, "other/new"), WRITE),
+                ("publish", (run, "user/theirs"), WRITE),
+                ("publish", (run, "user/another"), WRITE),
+                ("publish", (run, "user/hidden"), {"private": False, **WRITE}),
+                ("publish", (run, "a/b/c"), WRITE),
+                ("publish", (run / "init", "user/new"), WRITE),
+            ),
+            cache=tmp_path / "cache",
+            token=None,
+        )
+    )
+    expected = [
+        ("PublishError", "needs a token with the write role, and there is none. Run `hf auth login`"),
+        ("PublishError", "may only read"),
+        ("PublishError", "does not know the token"),
+        ("PublishError", "is in the namespace of 'other'; the token belongs to 'user'"),
+        ("PublishError", "user/theirs is taken: it holds config.json"),
+        ("PublishError", "user/another is taken: it holds task translation, dataset captions, init xavier"),
+        ("PublishError", "is private, but private=False was asked for"),
+        ("InvalidArgumentError", "no name of a Hub repository"),
+        ("RunFolderError", "results.json does not exist"),
+    ]
+    for (status, message), (kind, text) in zip(found, expected, strict=True):
+        assert status == kind and text in message and "\n" not in message, message
+    assert before == (contents(runs), {name: dict(r.branches) for name, r in hub.repositories.items()})
+
+
+def test_a_lost_connection_leaves_the_repository_as_it_was(hub: Hub, runs: Path, tmp_path: Path) -> None:
+    def on_second_commit(repo_id: str) -> Callable[[Handler], None]:
+        def action(handler: Handler) -> None:
+            if len(hub.repository(repo_id).titles()) == 2:
+                raise CutOff
+
+        return action
+
+    hub.fault("PUT /user/upload/lfs", drop_after_reading(1000))
+    hub.fault("POST .*/user/init/commit/init", drop, times=1)
+    hub.fault("POST .*/user/main/commit/main", drop, times=1)
+    hub.fault("POST .*/user/answer/commit/main", drop_after_sending(5), times=1)
+    hub.fault("POST .*/user/again/commit/main", on_second_commit("user/again"))
+    hub.fault("POST .*/user/full/commit/main", refuse(507, "storage is full"))
+    first, second = runs / "translation", runs / "other"
+    names = ("upload", "init", "main", "full", "again", "again", "answer")
+    wanted = [("publish", (first, f"user/{name}"), WRITE) for name in names]
+    wanted[5] = ("publish", (second, "user/again"), {**WRITE, "overwrite": True})
+    found = told(hub.run(CLIENT, calls(*wanted), cache=tmp_path / "cache", token=None))
+    for status, message in found[:4]:
+        assert status == "PublishError" and message.endswith(("it was.", "as it was.")), message
+    assert (
+        "The connection to http://127.0.0.1" in found[0][1] and "status 507: storage is full" in found[3][1]
+    )
+    for name in ("upload", "init", "main", "full"):
+        repository = hub.repository(f"user/{name}")
+        assert set(repository.branches) == {"main"} and repository.titles() == ["initial commit"], name
+    # a second publication that breaks off between the branches: both are as the first left them
+    assert found[4][0] == "ok" and found[5][0] == "PublishError" and "is as it was" in found[5][1]
+    again = hub.repository("user/again")
+    assert again.files()["model.safetensors"] == (first / "model.safetensors").read_bytes()
+    assert again.files("init")["model.safetensors"] == (first / "init" / "model.safetensors").read_bytes()
+    assert again.titles("init")[0] == "As before" and len(again.titles()) == 2
+    # the commit was made, its answer lost
+    assert found[6][0] == "PublishError" and "is at commit" in found[6][1]
+    assert len(hub.repository("user/answer").titles()) == 2
+
+    wanted = [("publish", (first, f"user/{name}"), WRITE) for name in ("init", "main", "answer")]
+    found = told(hub.run(CLIENT, calls(*wanted), cache=tmp_path / "cache", token=None))
+    assert [status for status, _ in found] == ["ok"] * 3, found
+    for name in ("init", "main", "answer"):
+        repository = hub.repository(f"user/{name}")
+        assert len(repository.titles()) == len(repository.titles("init")) == 2
+        weights = load(repository.files()["model.safetensors"])
+        assert all(torch.equal(weights[k], v) for k, v in load_file(first / "model.safetensors").items())
+
+
+def test_two_pushes_at_once_do_not_mix(hub: Hub, runs: Path, tmp_path: Path) -> None:
+    barrier = threading.Barrier(2)
+    met: set[str] = set()
+
+    def meet(handler: Handler) -> None:
+        if (who := handler.headers["X-Run"] or str(handler.client_address)) not in met and len(met) < 2:
+            met.add(who)
+            barrier.wait(60)
+
+    hub.fault("POST .*/user/race/preupload", meet)
+    processes = [
+        subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                CLIENT,
+                calls(("publish", (runs / run, "user/race"), {"overwrite": True})),
+            ],
+            env=hub.environment(tmp_path / run),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for run in ("translation", "other")
+    ]
+    outputs = [process.communicate(timeout=200) for process in processes]
+    (status, _), (other, message) = sorted((json.loads(out) for out, _ in outputs), reverse=True)
+    assert status == "ok" and other == "PublishError" and "at the same time" in message
+    repository = hub.repository("user/race")
+    assert len(repository.titles()) == len(repository.titles("init")) == 2
+    winner = "translation" if json.loads(outputs[0][0])[0] == "ok" else "other"
+    for revision, folder in (("main", runs / winner), ("init", runs / winner / "init")):
+        published = repository.files(revision)["model.safetensors"]
+        assert published == (folder / "model.safetensors").read_bytes()
+
+
+def test_evaluation_results_for_a_data_set_on_the_hub(hub: Hub, tmp_path: Path) -> None:
+    record = run_folder(tmp_path / "run", dataset="multi30k", signature={"test_bleu": "nrefs:1|tok:13a"})
+    wanted = calls(
+        ("publish", (tmp_path / "run", "private-one"), {**WRITE, "private": True, "license": "mit"})
+    )
+    (found,) = told(hub.run(CLIENT, wanted, cache=tmp_path / "cache", token=None))
+    assert found[0] == "ok" and "/user/private-one (" in found[1]
+    repository = hub.repository("user/private-one")
+    assert repository.private
+    files = repository.files()
+    (entry,) = yaml.safe_load(files[".eval_results/bentrevett--multi30k.yaml"])
+    assert entry["dataset"]["id"] == "bentrevett/multi30k" and entry["value"] == record.metrics["test_bleu"]
+    assert "license: mit" in files["README.md"].decode() and 'from_pretrained("user/private-one"' in str(
+        files
+    )
