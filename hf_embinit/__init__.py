@@ -7,9 +7,13 @@ imported on first use.
 from __future__ import annotations
 
 import importlib
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import models as models  # registers the vanilla transformers with the Auto classes
+_IS_COMMAND = Path(sys.argv[0]).stem == "hf-embinit" or sys.orig_argv[1:3] == ["-m", "hf_embinit"]
+if TYPE_CHECKING or not _IS_COMMAND:  # `hf-embinit --help` does not wait for transformers
+    from . import models as models  # registers the vanilla transformers with the Auto classes
 
 __version__ = "0.1.0"
 
@@ -18,7 +22,9 @@ _EXPORTS = {
     "initialization": ("InitReport", "initialize"),
     "manifest": ("read_manifest",),
     "measures": ("knn_match_similarity",),
+    "models": (),
     "registry": ("register_initializer",),
+    "runs.publishing": ("publish",),
     "initializers": ("get_initializer", "list_initializers"),  # from here, so that the registry is full
     "new_row_training": ("peft_config_for_new_tokens", "train_new_rows_only"),
     "patching": ("patch", "patched", "unpatch"),
@@ -27,7 +33,7 @@ _EXPORTS = {
     "vectors": ("PretrainedVectors",),
     "vocabulary": ("ExpansionReport", "expand_vocabulary", "propose_tokens", "prune_vocabulary"),
 }
-_HOME = {name: module for module, names in _EXPORTS.items() for name in (module, *names)}
+_HOME = {name: module for module, names in _EXPORTS.items() for name in (module, *names) if "." not in name}
 __all__ = [*(name for names in _EXPORTS.values() for name in names), "__version__", "models"]
 
 if TYPE_CHECKING:
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
     from .patching import patched as patched
     from .patching import unpatch as unpatch
     from .registry import register_initializer as register_initializer
+    from .runs.publishing import publish as publish
     from .vectors import PretrainedVectors as PretrainedVectors
     from .vocabulary import ExpansionReport as ExpansionReport
     from .vocabulary import expand_vocabulary as expand_vocabulary

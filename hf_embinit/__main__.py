@@ -1,54 +1,142 @@
-"""The command line: `python -m hf_embinit list "glove*"`."""
+"""The command line: `hf-embinit`, `python -m hf_embinit`, or `hf embinit` as an extension of `hf`."""
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+import os
+import signal
 import sys
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
+from . import __version__
+from .commands import Answer, Command, CommandLineError
+from .commands.analyze import ANALYZE
+from .commands.checkpoints import EXPAND, INIT, SURGERY
+from .commands.registries import LIST, MANIFEST
+from .commands.runs import COMPARE, PUBLISH, RESULTS
 from .errors import EmbinitError
-from .initializers import list_initializers
-from .manifest import read_manifest
-from .runs.aggregate import read_records, results_table
 
-EXAMPLES = """examples:
-  python -m hf_embinit list "glove*"
-  python -m hf_embinit results recipes/results/translate
-  python -m hf_embinit manifest runs/translate/captions-words-glove_xavier-seed42
+COMMANDS = {
+    "list": LIST,
+    "init": INIT,
+    "expand": EXPAND,
+    "surgery": SURGERY,
+    "analyze": ANALYZE,
+    "compare": COMPARE,
+    "manifest": MANIFEST,
+    "results": RESULTS,
+    "publish": PUBLISH,
+}
+DONE, ERROR, BAD_COMMAND_LINE, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
+EXIT_CODES = """exit codes:
+    0  done
+    1  it could not be done; stderr says why
+    2  the command line cannot be read
+  130  interrupted (Ctrl-C); 143: told to end. What was half-written is gone
+  141  whoever read the output stopped reading
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; 0 when it did what was asked, 1 for an error, 2 for a command line that cannot be
-    read."""
-    parser = argparse.ArgumentParser(
-        prog="python -m hf_embinit",
-        description="Where token embeddings come from.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    listing = commands.add_parser("list", help="list the initialisers, one a line")
-    listing.add_argument("pattern", nargs="?", default="*", help="shell pattern of names, such as 'glove*'")
-    manifest = commands.add_parser("manifest", help="print how the rows of a checkpoint were initialised")
-    manifest.add_argument("model", help="folder or Hub id of a checkpoint")
-    results = commands.add_parser("results", help="print finished runs as one Markdown table")
-    results.add_argument("folder", help="folder with finished runs in it, at any depth")
-    arguments = parser.parse_args(argv)
+    """Runs one command and prints its answer; gives the exit code, see `EXIT_CODES`."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = _parser()
     try:
-        if arguments.command == "list":
-            for record in list_initializers(arguments.pattern):
-                print(f"{record.name:<18} {record.summary} ({record.source})")
-        elif arguments.command == "results":
-            print(results_table(read_records(arguments.folder)), end="")
-        else:
-            print(json.dumps(read_manifest(arguments.model), indent=2, ensure_ascii=False))
+        args = parser.parse_args(argv)
+    except SystemExit as end:  # --help, --version, or a command line that cannot be read
+        return DONE if end.code is None else int(end.code)
+    args.command_line = argv
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            answer = COMMANDS[args.command].run(args)
+        _print(answer, args.json)
+    except CommandLineError as error:
+        print(f"error: {error} (hf-embinit {args.command} --help)", file=sys.stderr)
+        return BAD_COMMAND_LINE
     except EmbinitError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return ERROR
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush finds no pipe, either
+        return READER_GONE
+    return DONE
+
+
+def run() -> None:
+    """The console script: `main`, ended as a program is."""
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers', too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that half-written folders are removed
+    sys.exit(main())
+
+
+def _parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="hf-embinit",
+        usage="hf-embinit COMMAND ...",
+        description="Where token embeddings come from: named initialisers for Hugging Face transformers.",
+        epilog=f"commands:\n{commands}\n\n`hf-embinit COMMAND --help` explains one.\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"hf-embinit {__version__}")
+    parsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", help=argparse.SUPPRESS)
+    for name, command in COMMANDS.items():
+        _add_command(parsers, name, command)
+    return parser
+
+
+def _add_command(parsers: Any, name: str, command: Command) -> None:
+    examples = "\n".join(f"  {line}" for line in command.examples)
+    parser = parsers.add_parser(
+        name,
+        prog=f"hf-embinit {name}",
+        description=command.description,
+        epilog=f"examples:\n{examples}",
+        formatter_class=_Formatter,
+        allow_abbrev=False,
+    )
+    command.add_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Wraps descriptions, keeps examples on lines of their own, and shows one spelling of a flag."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        shown = copy.copy(action)
+        shown.option_strings = [s for s in action.option_strings if "-" not in s[2:]]
+        return super()._format_action_invocation(shown)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("examples:"):
+            return text
+        return super()._fill_text(text, width, indent)
+
+
+def _print(answer: Answer, as_json: bool) -> None:
+    if as_json:
+        from .runs.record import to_plain
+
+        print(json.dumps(to_plain(answer.data), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        print(answer.text)
+    sys.stdout.flush()
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    print(f"warning: {message}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

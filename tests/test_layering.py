@@ -32,7 +32,8 @@ FLOORS = {
     "new_row_training": 4.2,
     "tasks": 5,
     "runs": 6,
-    "__main__": 7,
+    "commands": 7,
+    "__main__": 7.5,
 }
 """The house's floors; a half is a step within one."""
 
