@@ -205,6 +205,7 @@ def main() -> None:
         predicted_labels,
     )
     from hf_embinit.tasks.classification_data import load_classification
+    from hf_embinit.tasks.classification_vectors import classification_vectors
     from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
     from hf_embinit.tasks.pretrained_classifier import load_pretrained_classifier
     from hf_embinit.vectors import SOURCES
@@ -295,16 +296,23 @@ def main() -> None:
             data[split], encoded[split] = sort_by_length(data[split], encoded[split])
         coverage = {}
         if model_args.init is not None:
-            vectors = model_args.vectors
+            table = model.get_input_embeddings()
+            vectors = None
+            if "vectors" in hf_embinit.get_initializer(model_args.init).needs:
+                vectors = classification_vectors(
+                    data_args.task,
+                    model_args.vectors,
+                    tokenizer=tokenizer,
+                    dim=table.embedding_dim,
+                    allow_pickle=model_args.allow_pickle,
+                )
             report = hf_embinit.initialize(
                 model,
                 model_args.init,
                 tokenizer=tokenizer,
-                vectors=vectors,
+                vectors=vectors or model_args.vectors,
                 seed=training_args.seed,
-                token_counts=token_counts(
-                    encoded["train"], "input_ids", model.get_input_embeddings().num_embeddings
-                ),
+                token_counts=token_counts(encoded["train"], "input_ids", table.num_embeddings),
                 allow_pickle=model_args.allow_pickle,
             )
             coverage = {t.table: t.coverage for t in report.tables if t.coverage is not None}
