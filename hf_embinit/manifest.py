@@ -14,6 +14,9 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from .errors import DataNotFoundError, InvalidArgumentError
+from .hub_access import hub_file
+
+_WAY_OUT = "Give the folder or the Hub id of a saved model."
 
 
 def record_event(config: PreTrainedConfig, event: str, **fields: Any) -> dict[str, Any]:
@@ -35,10 +38,11 @@ def record_event(config: PreTrainedConfig, event: str, **fields: Any) -> dict[st
     return entry
 
 
-def read_manifest(source: Any) -> list[dict[str, Any]]:
+def read_manifest(source: Any, *, revision: str | None = None) -> list[dict[str, Any]]:
     """The events of a checkpoint (folder or Hub id), a config or a model, oldest first; may be empty.
 
-    Reads `config.json` alone: the model class need not be known. Raises `DataNotFoundError` without one.
+    Reads `config.json` alone: the model class need not be known. `revision` is a branch, tag or commit of a
+    Hub repository. Raises `DataNotFoundError` without one.
     """
     config = getattr(source, "config", source)
     if not isinstance(config, (str, PathLike)):
@@ -48,7 +52,10 @@ def read_manifest(source: Any) -> list[dict[str, Any]]:
     if not file.is_file():
         if path.exists():
             raise DataNotFoundError(f"{path} has no config.json: expected the folder of a saved model")
-        file = Path(_download(str(config)))
+        found = hub_file(str(config), "config.json", revision=revision, way_out=_WAY_OUT)
+        if found is None:
+            raise DataNotFoundError(f"{config} has no config.json on the Hub. {_WAY_OUT}")
+        file = found
     return json.loads(file.read_text(encoding="utf-8")).get("embinit") or []
 
 
@@ -58,18 +65,6 @@ def package_version() -> str:
         return version("hf-embinit")
     except PackageNotFoundError:
         return "unknown"
-
-
-def _download(repo_id: str) -> str:
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-
-    try:
-        return hf_hub_download(repo_id, "config.json")
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        raise DataNotFoundError(
-            f"no config.json for {repo_id!r}: neither a folder nor a model that the Hub gives ({error})"
-        ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -73,7 +73,8 @@ def read_embedding_table(
         raise UnsupportedModelError(
             f"{chosen} of {name} is {tensor.dtype} {list(tensor.shape)}, expected a floating-point matrix."
         )
-    by_id, family, special_tokens = read_token_strings(folder)
+    side: Literal["source", "target"] = "target" if "decoder" in chosen.split(".") else "source"
+    by_id, family, special_tokens = read_token_strings(folder, side)
     ids = sorted(index for index in by_id if index < len(tensor))
     report: dict[str, Any] = {
         "table": chosen,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import DataNotFoundError
-from ..tokens import TokenFamily, token_family
+from ..tokens import TokenFamily, token_family, vocabulary
 
 TOKENIZER_FILES = (
     "tokenizer*",
     "vocab*",
+    "target_vocab.json",
+    "segmenter.json",
     "merges.txt",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -21,11 +23,17 @@ TOKENIZER_FILES = (
 _VOCABULARY_FILES = ("tokenizer.json", "vocab*", "*.model", "*.spm", "*.tiktoken")
 
 
-def read_token_strings(folder: Path) -> tuple[dict[int, str], TokenFamily, list[str]]:
-    """Token by id, family, and the special tokens of the tokenizer saved in `folder`.
+def read_token_strings(
+    folder: Path, side: Literal["source", "target"] = "source"
+) -> tuple[dict[int, str], TokenFamily, list[str]]:
+    """Token by id, family, and the special tokens of the tokenizer saved in `folder`; `side` chooses one of
+    its vocabularies if it has two.
 
     Raises `DataNotFoundError` when there is none (`AutoTokenizer` would give an empty one without a word)."""
     tokenizer = _load(folder)
+    if side == "target" and getattr(tokenizer, "separate_vocabs", False):
+        by_id = dict(enumerate(vocabulary(tokenizer, side)))
+        return by_id, token_family(tokenizer), list(tokenizer.all_special_tokens)
     tokens: dict[int, str] = {}
     shared: set[int] = set()
     for token, index in tokenizer.get_vocab().items():
