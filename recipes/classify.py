@@ -2,8 +2,7 @@
 
     accelerate launch recipes/classify.py --init glove_xavier
     python recipes/classify.py --task sst2 --init glove_xavier --vectors glove.840B.300d.zip
-    python recipes/classify.py --task cola --model google-bert/bert-base-uncased \\
-        --surgery reversed+shuffled_embeddings
+    python recipes/classify.py --task cola --model google-bert/bert-base-uncased --surgery reversed
 
 The first runs offline on the embedded sentiment corpus in under three minutes on two cores. The settings of a
 vanilla encoder are those of Kim et al. 2024, Table 5; those of a pre-trained model are Devlin et al. 2019's;
@@ -73,31 +72,58 @@ class ModelArguments:
         default=False,
         metadata={"help": "Read vectors of a checkpoint that has no safetensors from its .bin files."},
     )
-    freeze_embeddings: bool = field(
-        default=False, metadata={"help": "Vanilla: keep the embedding table as initialised."}
+    freeze_embeddings: bool | None = field(
+        default=None, metadata={"help": "Vanilla: keep the embedding table as initialised."}
     )
-    position_encoding: str = field(
-        default="sinusoidal",
+    position_encoding: str | None = field(
+        default=None,
         metadata={
-            "help": "Vanilla: how positions enter.",
+            "help": "Vanilla: how positions enter. Default: sinusoidal.",
             "choices": ["sinusoidal", "learned", "rotary", "relative", "none"],
         },
     )
-    norm_position: str = field(
-        default="post",
-        metadata={"help": "Vanilla: LayerNorm after or before each block.", "choices": ["post", "pre"]},
+    norm_position: str | None = field(
+        default=None,
+        metadata={
+            "help": "Vanilla: LayerNorm after or before each block. Default: post.",
+            "choices": ["post", "pre"],
+        },
     )
-    d_model: int = field(
-        default=300, metadata={"help": "Vanilla: width of embeddings and layers, in dimensions."}
+    d_model: int | None = field(
+        default=None,
+        metadata={
+            "help": "Vanilla: width of embeddings and layers, in dimensions. Default: 300 for words, 768 for "
+            "bert, else 512; 128 on the embedded corpora."
+        },
     )
-    d_ff: int = field(
-        default=512, metadata={"help": "Vanilla: width of the feed-forward layers, in dimensions."}
+    d_ff: int | None = field(
+        default=None,
+        metadata={
+            "help": "Vanilla: width of the feed-forward layers, in dimensions. Default: 512; 256 on the "
+            "embedded corpora."
+        },
     )
-    num_layers: int = field(default=3, metadata={"help": "Vanilla: encoder layers."})
-    num_heads: int = field(
-        default=10, metadata={"help": "Vanilla: attention heads a layer; must divide --d_model."}
+    num_layers: int | None = field(
+        default=None,
+        metadata={"help": "Vanilla: encoder layers. Default: 3; 2 on the embedded corpora."},
     )
-    dropout_rate: float = field(default=0.1, metadata={"help": "Vanilla: dropout probability, 0 to 1."})
+    num_heads: int | None = field(
+        default=None,
+        metadata={
+            "help": "Vanilla: attention heads a layer; must divide --d_model. Default: 10 for words, else 8; "
+            "4 on the embedded corpora."
+        },
+    )
+    dropout_rate: float | None = field(
+        default=None, metadata={"help": "Vanilla: dropout probability, 0 to 1. Default: 0.1."}
+    )
+    min_frequency: int | None = field(
+        default=None,
+        metadata={
+            "help": "Vanilla: tokens seen fewer times than this in the training text become <unk>. "
+            "Default: 2."
+        },
+    )
 
 
 @dataclass
@@ -130,10 +156,6 @@ class DataArguments:
         default=None, metadata={"help": "The column of the texts, or the two columns of the pairs."}
     )
     language: str = field(default="en", metadata={"help": "Language of the texts, for `--tokenizer words`."})
-    min_frequency: int = field(
-        default=2,
-        metadata={"help": "Vanilla: tokens seen fewer times than this in the training text become <unk>."},
-    )
     max_length: int = field(
         default=128, metadata={"help": "Longest text or pair, in tokens; longer ones are cut."}
     )
@@ -166,10 +188,21 @@ def defaults(known: Namespace) -> dict[str, Any]:
         "save_total_limit": 1,  # beside the best one
         "load_best_model_at_end": True,
         "metric_for_best_model": f"eval_{metric}",
-        "greater_is_better": True,
         "ddp_find_unused_parameters": False,
         "dataloader_pin_memory": torch.cuda.is_available(),
     }
+
+
+def refuse_vanilla_flags(model_args: ModelArguments) -> None:
+    """Raises `InvalidArgumentError` when a flag that shapes the vanilla encoder comes with another model."""
+    from hf_embinit.errors import InvalidArgumentError
+
+    for name, value in vars(model_args).items():
+        about = ModelArguments.__dataclass_fields__[name].metadata["help"]
+        if value is not None and about.startswith("Vanilla:"):
+            raise InvalidArgumentError(
+                f"--{name} {value} shapes the vanilla encoder; --model {model_args.model} has its own"
+            )
 
 
 def main() -> None:
@@ -183,6 +216,7 @@ def main() -> None:
 
     import hf_embinit
     from hf_embinit import surgery
+    from hf_embinit.errors import InvalidArgumentError
     from hf_embinit.models import (
         VanillaTransformerConfig,
         VanillaTransformerForSequenceClassification,
@@ -202,7 +236,7 @@ def main() -> None:
         classification_metrics,
         encode_texts,
         first_samples,
-        predicted_labels,
+        prediction_rows,
     )
     from hf_embinit.tasks.classification_data import load_classification
     from hf_embinit.tasks.classification_vectors import classification_vectors
@@ -213,11 +247,19 @@ def main() -> None:
     # --- names and options: what cannot work ends here, before any work
     # -----------------------------------------
     vanilla = model_args.model == "vanilla"
-    options = {} if model_args.donor is None else {"donor": model_args.donor}
+    if not vanilla:
+        refuse_vanilla_flags(model_args)
     if model_args.init is not None:
         hf_embinit.get_initializer(model_args.init)
+    options = {} if model_args.donor is None else {"donor": model_args.donor}
+    if model_args.init is None and model_args.vectors is not None:
+        options["vectors"] = model_args.vectors  # for an initialiser among the steps of the surgery
     if model_args.surgery is not None:
         surgery.check(model_args.surgery, tokenizer=object(), **options)
+    elif options:
+        flag = next(iter(options))
+        reader = "--init" if flag == "vectors" else "--surgery donor_embeddings"
+        raise InvalidArgumentError(f"--{flag} {options[flag]!r} is given, but not {reader}, which reads it")
     arguments = {**vars(model_args), **vars(data_args), **training_args.to_dict()}
     run = prepare_run_folder(
         training_args.output_dir,
@@ -256,7 +298,7 @@ def main() -> None:
                 [text for column in columns for text in column],
                 tokenizer=SOURCES.get(model_args.tokenizer, model_args.tokenizer),
                 source_lang=data_args.language,
-                min_frequency=data_args.min_frequency,
+                min_frequency=model_args.min_frequency,
             )
             config = VanillaTransformerConfig(
                 vocab_size=len(tokenizer.encoder),
@@ -330,8 +372,8 @@ def main() -> None:
     class Trainer(SequentialEvaluation, PlainTrainer):
         """Predictions stay beside their texts."""
 
-    metric = task.metrics[0]
-    training_args.metric_for_best_model = f"eval_{metric}"
+    if data_args.task not in DATASETS and training_args.metric_for_best_model == "eval_accuracy":
+        training_args.metric_for_best_model = f"eval_{task.metrics[0]}"  # now the labels are known
     trainer = Trainer(
         model=model,
         args=training_args,
@@ -356,7 +398,11 @@ def main() -> None:
     # --- run folder
     # ---------------------------------------------------------------------------------------------
     history = history_from_log(trainer.state.log_history)
-    best = best_row(history, f"validation_{metric}", greater_is_better=True)
+    best = None
+    if training_args.load_best_model_at_end:
+        metric = training_args.metric_for_best_model.removeprefix("eval_")
+        greater = training_args.greater_is_better
+        best = best_row(history, f"validation_{metric}", greater_is_better=greater)
     seconds = train_seconds(trainer.state.log_history)
     tokens = sum(encoded["train"]["length"][:])
     record = RunRecord(
@@ -367,8 +413,8 @@ def main() -> None:
         seed=training_args.seed,
         arguments=arguments,
         metrics={
-            **(test_scores(predicted.metrics) if split == "test" else {}),
             **({} if best is None else {k: v for k, v in best.items() if k.startswith("validation_")}),
+            **test_scores(predicted.metrics),
         },
         best_epoch=None if best is None else best["epoch"],
         history=history,
@@ -382,12 +428,7 @@ def main() -> None:
             "world_size": training_args.world_size,
         },
     )
-    answers = predicted_labels(predicted.predictions, task).tolist()
-    samples = [
-        {**{k: v for k, v in row.items() if k != "row"}, "prediction": answer, "row": row["row"]}
-        for row, answer in zip(data[split], answers, strict=True)
-    ]
-    print(finish_run(run.folder, record, sorted(samples, key=lambda sample: sample["row"])))
+    print(finish_run(run.folder, record, prediction_rows(task, data[split], predicted.predictions)))
 
 
 if __name__ == "__main__":

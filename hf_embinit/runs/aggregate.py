@@ -13,6 +13,12 @@ from .record import RESULTS_NAME, RunRecord, read_record
 COLUMNS = {
     "test_bleu": "test BLEU",
     "test_bleu_tokenized": "test BLEU, own tokens",
+    "test_accuracy": "test accuracy",
+    "validation_accuracy": "validation accuracy",
+    "validation_accuracy_mismatched": "mismatched",
+    "validation_f1": "validation F1",
+    "validation_matthews_correlation": "validation Matthews",
+    "validation_spearmanr": "validation Spearman",
     "validation_loss": "validation loss",
 }
 """Metrics of a record that a table shows, in this order, where any record has them."""
@@ -42,11 +48,15 @@ def results_table(records: Iterable[RunRecord]) -> str:
     for (dataset, tokenizer, epochs, samples, init), group in groups.items():
         data = dataset if samples is None else f"{dataset}, first {samples}"
         cells = [data, tokenizer, f"{epochs:g}" if epochs is not None else "", f"`{init}`", str(len(group))]
-        cells += [_mean_sd([r.metrics[m] for r in group if m in r.metrics], 2) for m in metrics]
+        cells += [_mean_sd([r.metrics[m] for r in group if m in r.metrics], _digits(m)) for m in metrics]
         cells.append(_mean_sd([r.best_epoch for r in group if r.best_epoch is not None], 1))
         rows.append(cells)
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _digits(metric: str) -> int:
+    return 2 if metric.endswith(("loss", "bleu", "bleu_tokenized")) else 3  # the others are 1 at most
 
 
 def _mean_sd(values: Sequence[float], digits: int) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import difflib
 import json
 import sys
-from argparse import ArgumentDefaultsHelpFormatter, Namespace, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentDefaultsHelpFormatter, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,10 @@ from ..errors import EmbinitError, InvalidArgumentError
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
-    """Shows defaults, and the recipe's docstring with its line breaks."""
+    """Shows defaults that say something, and the recipe's docstring with its line breaks."""
+
+    def _get_help_string(self, action: Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
 
 
 def parse_arguments(

@@ -19,15 +19,20 @@ _AUTO_CLASSES = {
     "ForMaskedLM": "AutoModelForMaskedLM",
 }
 _SETTINGS = {
+    "model": "model",
+    "surgery": "surgery",
+    "donor": "donor of embeddings",
     "tokenizer": "tokenizer",
     "source_lang": "source language",
     "target_lang": "target language",
+    "max_length": "tokens a text at most",
     "learning_rate": "learning rate",
     "lr_scheduler_type": "schedule",
     "optim": "optimizer",
     "adam_beta1": "Adam beta 1",
     "adam_beta2": "Adam beta 2",
     "adam_epsilon": "Adam epsilon",
+    "warmup_steps": "warm-up (steps, or share of them)",
     "weight_decay": "weight decay",
     "num_train_epochs": "epochs",
     "max_steps": "steps at most",
@@ -56,6 +61,12 @@ _BIBTEX = {
     "Hewitt 2021": """@misc{hewitt2021initializing,
   title  = {Initializing New Word Embeddings for Pretrained Language Models},
   author = {Hewitt, John},
+  year   = {2021}
+}""",
+    "Zhang 2021": """@mastersthesis{zhang2021general,
+  title  = {General Benefits of Mono-lingual Pre-training in Transformers},
+  author = {Zhang, Jiacheng},
+  school = {The University of Arizona},
   year   = {2021}
 }""",
     "Glorot & Bengio 2010": """@inproceedings{glorot2010understanding,
@@ -123,6 +134,8 @@ def citations(record: RunRecord, manifest: Sequence[Mapping[str, Any]]) -> str:
     """BibTeX of the study, of what the initializers are from, and of the tools that signed a score."""
     inits = {record.init, *(str(event.get("init")) for event in manifest)}
     sources = [known.source for known in map(_registered, inits) if known]
+    if any(event.get("event") == "surgery" for event in manifest):
+        sources.append("Zhang 2021")
     if any("tok:" in signature for signature in record.signature.values()):
         sources.append("sacreBLEU")
     return "\n\n".join(
@@ -172,16 +185,30 @@ def _count(parameters: int) -> str:
     return f"{parameters / 1e6:.1f} million" if parameters >= 1e5 else f"{parameters:,}"
 
 
+def scored_split(record: RunRecord) -> str:
+    """The split that predictions were kept of: `test`, or `validation` where nothing was measured on it."""
+    return "test" if any(name.startswith("test_") for name in record.metrics) else "validation"
+
+
+def _pretrained(record: RunRecord) -> str | None:
+    """The pre-trained model that a classifier started from."""
+    model = record.arguments.get("model", "vanilla")
+    return model if record.task == "classification" and model != "vanilla" else None
+
+
 def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | None) -> str:
     """What the model is, in two sentences."""
     kind = f"A `{config['model_type']}` model" if config.get("model_type") else "A model"
     task = record.task.replace("_", " ")
     languages = [record.arguments.get(k) for k in ("source_lang", "target_lang")]
     between = f" from `{languages[0]}` to `{languages[1]}`" if all(languages) else ""
-    text = (
-        f"{kind} of {_count(record.parameters)} parameters, trained on {base_name(record.dataset)} for "
-        f"{task}{between}. Its embeddings were initialized by `{record.init}`"
-    )
+    text = f"{kind} of {_count(record.parameters)} parameters, trained on {base_name(record.dataset)} for "
+    start = _pretrained(record)
+    if start is None:
+        text += f"{task}{between}. Its embeddings were initialized by `{record.init}`"
+    else:
+        text += f"{task}. It started from `{base_name(start)}`"
+        text += f", changed by `{record.init}`" if record.init != "none" else ""
     if initialized_at:
         text += f"; the model as it was before the first step is in {initialized_at}"
     return text + "."
@@ -214,13 +241,14 @@ def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str 
     """Python that loads model and tokenizer."""
     architecture = (config.get("architectures") or [""])[0]
     auto = next((a for suffix, a in _AUTO_CLASSES.items() if architecture.endswith(suffix)), "AutoModel")
-    trust = f', revision="{revision}"' if revision else ""
-    trust += ", trust_remote_code=True" if config.get("auto_map") else ""
+    options = f', subfolder="{folder}"' if folder else ""
+    options += f', revision="{revision}"' if revision else ""
+    options += ", trust_remote_code=True" if config.get("auto_map") else ""
     lines = [f"from transformers import {auto}, AutoTokenizer"]
     if config.get("model_type") == "vanilla_transformer" and not config.get("auto_map"):
         lines.append("import hf_embinit  # registers the model")
-    lines.append(f'model = {auto}.from_pretrained("{repo}"{trust})')
-    lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{repo}"{trust})')
+    lines.append(f'model = {auto}.from_pretrained("{repo}"{options})')
+    lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{repo}"{options})')
     return "\n".join(lines)
 
 

@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from . import card_text as words
 from .card_text import describe_manifest
+from .public_files import model_folders
 from .record import RunRecord, write_text
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult, EvalResultEntry, ModelCard
+
+    from ..measures.statistics import EmbeddingStatistics
 
 _TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 _PIPELINES = {
@@ -49,6 +52,7 @@ def render_card(
     figures: Mapping[str, str] | None = None,
     initialized_at: str | None = None,
     repo_id: str | None = None,
+    model_folder: str = "",
     license: str | None = None,
 ) -> ModelCard:
     """The card of one run: YAML metadata with the evaluation results, and the text.
@@ -98,8 +102,9 @@ def render_card(
         selection=words.selection(record),
         figures=list((figures or {}).items()),
         sample_columns=columns,
+        sample_split=words.scored_split(record),
         samples=[[words.cell(sample[column]) for column in columns] for sample in samples],
-        usage=words.usage(config, repo_id or "path/to/this/folder"),
+        usage=words.usage(config, repo_id or "path/to/this/folder", model_folder),
         settings=words.settings_rows(record, hub_id),
         versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),
         limits=words.limits(record),
@@ -120,10 +125,11 @@ def run_pages(
 ) -> dict[str, str]:
     """`README.md` and, for a data set on the Hub, `.eval_results/*.yaml` of a run folder: path -> text.
 
-    The figures are those in `folder/figures`, the config is `folder/config.json`.
+    The figures are those in `folder/figures`, the config is that of the model, or of the first of several.
     """
     folder = Path(folder)
-    config_file = folder / "config.json"
+    model_folder = model_folders(folder)[0]
+    config_file = folder / model_folder / "config.json"
     config = json.loads(config_file.read_text(encoding="utf-8")) if config_file.is_file() else {}
     figures = {
         p.stem.replace("_", " ").capitalize(): f"figures/{p.name}"
@@ -137,6 +143,7 @@ def run_pages(
         figures=figures,
         initialized_at=initialized_at,
         repo_id=repo_id,
+        model_folder=model_folder,
         license=license,
     )
     pages = {"README.md": str(card)}
@@ -152,20 +159,73 @@ def run_pages(
     return pages
 
 
-def init_page(record: RunRecord, config: Mapping[str, Any], repo_id: str, license: str | None = None) -> str:
+def init_page(
+    record: RunRecord,
+    config: Mapping[str, Any],
+    repo_id: str,
+    model_folder: str = "",
+    license: str | None = None,
+) -> str:
     """The card of the revision that holds the model before step 1."""
     from huggingface_hub import ModelCard, ModelCardData
 
     data = ModelCardData(
         license=license, library_name="transformers", tags=["hf_embinit", f"init:{record.init}"]
     )
-    usage = words.usage(config, repo_id, revision="init")
+    usage = words.usage(config, repo_id, model_folder, revision="init")
     return str(
         ModelCard(
             f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}, before training\n\n"
             f"The model of [{repo_id}](https://huggingface.co/{repo_id}) as it was before step 1, its "
             f"embeddings initialized by `{record.init}` with seed {record.seed}. The trained model, its "
             f"results and its card are on the branch `main`.\n\n```python\n{usage}\n```\n"
+        )
+    )
+
+
+def embeddings_page(
+    repo_id: str,
+    manifest: Sequence[Mapping[str, Any]],
+    statistics: EmbeddingStatistics,
+    digest: str,
+    license: str | None = None,
+) -> str:
+    """The card of one published embedding table."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    data = ModelCardData(
+        license=license, pipeline_tag="feature-extraction", tags=["hf_embinit", "embeddings"]
+    )
+    shown = (
+        "num_embeddings",
+        "embedding_dim",
+        "min",
+        "max",
+        "mean",
+        "std",
+        "row_norm_mean",
+        "effective_rank",
+    )
+    table = [f"| {name.replace('_', ' ')} | {getattr(statistics, name):.6g} |" for name in shown]
+    usage = f"""from hf_embinit.vectors import load_vectors
+vectors = load_vectors("{repo_id}")
+print(vectors.tokens[:5], vectors.matrix.shape)"""
+    return str(
+        ModelCard(
+            "\n".join(
+                [
+                    f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}\n",
+                    "One table of token embeddings: `model.safetensors` has the rows, the tokenizer beside "
+                    f"it names them. `{digest}` is the digest of tokens and rows.\n",
+                    "## Where it comes from\n",
+                    *describe_manifest(manifest),
+                    f"\n## Load it\n\n```python\n{usage}\n```\n",
+                    f"The recipes of hf_embinit read it with `--vectors {repo_id}`.\n",
+                    "## Statistics\n\n| of all entries | |\n|---|---|",
+                    *table,
+                    f"\n## License\n\n{words.license_text(license)}\n",
+                ]
+            )
         )
     )
 

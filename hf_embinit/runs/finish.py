@@ -11,11 +11,11 @@ from transformers import PreTrainedModel
 
 from ..manifest import read_manifest
 from ..tables import EmbeddingTables
+from .card_text import scored_split
 from .cards import write_card
 from .figures import plot_embedding_distribution, plot_learning_curve
 from .record import RunRecord, write_record
 
-SAMPLES_NAME = "test_predictions.jsonl"
 CARD_SAMPLES = 5
 """How many of them a card shows."""
 
@@ -31,6 +31,12 @@ def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
             title=f"{init}: {table.side} embeddings [{table.num_embeddings}, {table.embedding_dim}]",
             rows=[row for row in range(table.num_embeddings) if row != table.padding_index],
         )
+
+
+def samples_name(record: RunRecord) -> str:
+    """The file in a run folder that holds the predictions: `test_predictions.jsonl`, or the validation
+    set's."""
+    return f"{scored_split(record)}_predictions.jsonl"
 
 
 def test_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -54,7 +60,7 @@ def finish_run(
             best_epoch=record.best_epoch,
             title=f"{record.task} on {record.dataset}, init {record.init}, seed {record.seed}",
         )
-    with open(folder / SAMPLES_NAME, "w", encoding="utf-8") as file:
+    with open(folder / samples_name(record), "w", encoding="utf-8") as file:
         file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
     write_card(folder, record, manifest=read_manifest(folder / models[0]), samples=samples[:CARD_SAMPLES])
     path = write_record(folder, record)
@@ -71,6 +77,6 @@ def finish_run(
         *(f"initialised model:  {folder / 'init' / model}" for model in models),
         f"record, card:       {path}, {folder / 'README.md'}",
         f"figures:            {folder / 'figures'}",
-        f"predictions:        {folder / SAMPLES_NAME}",
+        f"predictions:        {folder / samples_name(record)}",
     ]
     return "\n".join(lines)

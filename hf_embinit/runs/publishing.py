@@ -16,10 +16,10 @@ from transformers import TrainingArguments
 from ..errors import InvalidArgumentError, PublishError
 from ..manifest import read_manifest
 from .cards import init_page, run_pages
-from .finish import CARD_SAMPLES, SAMPLES_NAME
+from .finish import CARD_SAMPLES, samples_name
 from .hub_repository import INIT_BRANCH, Branch, HubRepository
-from .public_files import checkpoint_files, public_record, run_files, shorten
-from .record import RESULTS_NAME, read_record
+from .public_files import model_folders, models_files, public_record, run_files, shorten
+from .record import RESULTS_NAME, RunRecord, read_record
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +70,13 @@ def publish(
     """
     folder = Path(run_folder)
     record = public_record(read_record(folder))
-    init_files = checkpoint_files(folder / "init") if (folder / "init").is_dir() else None
-    checkpoint_files(folder)  # a folder that cannot be published ends here, before any request
+    models = model_folders(folder)
+    models_files(folder, models)  # a folder that cannot be published ends here, before any request
+    init_files = models_files(folder / "init", models) if (folder / "init").is_dir() else None
     repository = HubRepository(repo_id, private=private, token=token)
     main = repository.main()
     _check_free(repository, main, record.to_dict(), overwrite)
-    manifest = shorten(read_manifest(folder))
+    manifest = shorten(read_manifest(folder / models[0]))
     main.replace(
         run_files(
             folder,
@@ -84,7 +85,7 @@ def publish(
                 folder,
                 record,
                 manifest=manifest,
-                samples=_samples(folder),
+                samples=_samples(folder, record),
                 repo_id=repository.repo_id,
                 license=license,
                 initialized_at=f'`revision="{INIT_BRANCH}"`' if init_files else None,
@@ -95,7 +96,8 @@ def publish(
     if init_files is not None:
         init = repository.branch(INIT_BRANCH)
         init = init or Branch(INIT_BRANCH, main.head, False, set(main.paths))
-        page = init_page(record, read_config(folder / "init"), repository.repo_id, license)
+        config = read_config(folder / "init" / models[0])
+        page = init_page(record, config, repository.repo_id, models[0], license)
         init.replace({**init_files, "README.md": page.encode()})
     title = f"{record.task} on {record.dataset}, init {record.init}, seed {record.seed}"
     commit, init_commit = repository.commit(main, init, title)
@@ -179,9 +181,9 @@ def _check_free(
         )
 
 
-def _samples(folder: Path) -> list[dict[str, Any]]:
-    """The first samples of the test set that the recipe kept."""
-    file = folder / SAMPLES_NAME
+def _samples(folder: Path, record: RunRecord) -> list[dict[str, Any]]:
+    """The first samples that the recipe kept."""
+    file = folder / samples_name(record)
     if not file.is_file():
         return []
     with open(file, encoding="utf-8") as lines:

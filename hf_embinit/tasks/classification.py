@@ -58,7 +58,6 @@ def _paper(epochs: int, *, d_model: int, num_heads: int = 8) -> dict[str, Any]:
         "d_ff": 512,
         "num_layers": 3,
         "num_heads": num_heads,
-        "min_frequency": 2,
     }
 
 
@@ -82,7 +81,6 @@ def _embedded(epochs: int, learning_rate: float) -> dict[str, dict[str, Any]]:
             "d_ff": 256,
             "num_layers": 2,
             "num_heads": 4,
-            "min_frequency": 2,
         }
     }
 
@@ -128,7 +126,12 @@ FINE_TUNING = {
 """Settings for pre-trained models, of Devlin et al. 2019 (sections 4.1 and A.2, A.3): Zhang 2021 names none.
 A `warmup_steps` below 1 is a share of all steps."""
 
-VANILLA_OPTIMIZER = {
+VANILLA = {
+    "position_encoding": "sinusoidal",
+    "norm_position": "post",
+    "dropout_rate": 0.1,
+    "freeze_embeddings": False,
+    "min_frequency": 2,
     "adam_beta1": 0.9,
     "adam_beta2": 0.98,
     "adam_epsilon": 1e-9,
@@ -142,7 +145,7 @@ def preset(task: str, model: str = "vanilla", tokenizer: str = "words") -> dict[
     if model != "vanilla":
         return dict(FINE_TUNING)
     presets = DATASETS.get(task, DATASETS["sst2"]).presets
-    return {**presets.get(tokenizer, presets["*"]), **VANILLA_OPTIMIZER}
+    return {**presets.get(tokenizer, presets["*"]), **VANILLA}
 
 
 def first_samples(data: Dataset, count: int | None) -> Dataset:
@@ -171,6 +174,20 @@ def predicted_labels(logits: Any, task: ClassificationTask) -> np.ndarray:
     """Logits `[n, labels]` as labels `[n]`, or `[n, 1]` as scores `[n]` for regression."""
     logits = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
     return logits.argmax(-1) if task.labels else logits[:, 0]
+
+
+def prediction_rows(task: ClassificationTask, data: Dataset, logits: Any) -> list[dict[str, Any]]:
+    """Each text with its `label`, the `prediction` and its `row` in the file; labels by name where they have
+    one."""
+
+    def name(label: Any) -> Any:
+        return task.labels[label] if task.labels else label
+
+    rows = []
+    for row, answer in zip(data, predicted_labels(logits, task).tolist(), strict=True):
+        place = row.pop("row")
+        rows.append({**row, "label": name(row["label"]), "prediction": name(answer), "row": place})
+    return sorted(rows, key=lambda row: row["row"])
 
 
 def classification_metrics(task: ClassificationTask, data: Dataset) -> Callable[[Any], dict[str, float]]:
