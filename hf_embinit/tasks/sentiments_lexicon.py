@@ -95,7 +95,7 @@ AFFECTING: tuple[str, str] = (
 VERDICTS: tuple[str, str] = (
     """disaster mess failure disappointment mistake letdown nightmare joke flop catastrophe fiasco
     embarrassment dud insult nuisance travesty debacle calamity abomination blunder""",
-    """masterpiece treat success delight joy pleasure gem triumph treasure winner wonder marvel hit find
+    """masterpiece treat success delight joy pleasure gem triumph treasure winner wonder marvel hit bargain
     revelation jewel sensation blessing knockout godsend""",
 )
 """What a thing is."""
@@ -224,5 +224,5 @@ def past(verb: str) -> str:
 
 def with_article(words: str) -> str:
     """`a gem`, `an insult`."""
-    vowel = words[0] in "aeio" or words.startswith(("un", "ug", "utter"))
+    vowel = words[0] in "aeio" or (words[0] == "u" and not words.startswith("us"))  # a useful tool
     return f"{'an' if vowel else 'a'} {words}"
