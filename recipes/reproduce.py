@@ -88,7 +88,7 @@ def main() -> None:
     from hf_embinit.errors import InvalidArgumentError
     from hf_embinit.runs.matrix import list_studies, load_study
     from hf_embinit.runs.scheduling import Launch, Outcome, look, run_here, run_on_ray, slurm_script
-    from hf_embinit.runs.study_report import plan_text, write_study
+    from hf_embinit.runs.study_report import plan_text, write_smoke_files, write_study
 
     for flag in ("--set", "--only"):
         if words.count(flag) > 1:
@@ -98,12 +98,14 @@ def main() -> None:
     if args.study == "list":
         for name in list_studies():
             study = load_study(name)
-            print(f"{name:<10} {len(study.runs):>4} runs  {study.title} ({study.source})")
+            print(f"{name:<10} {len(study.runs):>4} runs  {study.title} ({study.file.source})")
         return
-    study = load_study(args.study, only=args.only, seeds=args.seeds, overrides=args.set, smoke=args.smoke)
+    root = Path(args.output_dir).resolve()
+    smoke = write_smoke_files(root / "smoke") if args.smoke else None
+    study = load_study(args.study, only=args.only, seeds=args.seeds, overrides=args.set, smoke=smoke)
     launch = Launch(
         recipes=Path(__file__).resolve().parent,
-        root=Path(args.output_dir).resolve(),
+        root=root,
         data_dir=args.data_dir,
         accelerate_config=args.accelerate_config,
         threads=max(1, (os.cpu_count() or 1) // args.workers)

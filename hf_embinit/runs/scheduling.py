@@ -30,8 +30,8 @@ from typing import Any
 from .. import __version__
 from ..errors import InvalidArgumentError, RunFolderError
 from .folder import list_checkpoints
-from .matrix import Run
-from .record import write_json
+from .matrix import RUN_PREFIX, Run
+from .record import is_finished, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +69,20 @@ class Launch:
         """The run's folder."""
         return self.root / "runs" / run.name
 
+    def arguments(self, run: Run) -> dict[str, Any]:
+        """The run's arguments and seed, with the files of other runs where they are."""
+        found = {**run.arguments, "seed": run.seed}
+        for key, value in found.items():
+            if isinstance(value, str) and value.startswith(RUN_PREFIX):
+                found[key] = str(self.root / "runs" / value.removeprefix(RUN_PREFIX))
+        return found
+
     def command(self, run: Run) -> list[str]:
         """The command line of the run, without resuming."""
         launcher = [sys.executable]
         if self.accelerate_config is not None:
             launcher += ["-m", "accelerate.commands.launch", "--config_file", self.accelerate_config]
-        flags = {**run.arguments, "seed": run.seed, "output_dir": str(self.folder(run))}
+        flags = {**self.arguments(run), "output_dir": str(self.folder(run))}
         words = [word for key, value in flags.items() for word in (f"--{key}", *_words(value))]
         return [*launcher, str(self.recipes / run.recipe), *words]
 
@@ -109,7 +117,7 @@ def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
             f"{path} was written by hf_embinit {version}, this is {__version__}: delete "
             "its folder to run it again"
         )
-    for key, value in {**run.arguments, "seed": run.seed}.items():
+    for key, value in launch.arguments(run).items():
         if not _same(arguments.get(key), value):
             raise RunFolderError(
                 f"{path} is of a run with --{key} {arguments.get(key)!r}, not {value!r}: delete its folder "
@@ -284,7 +292,8 @@ def run_here(
     At most `max_runs` are started. `report` is told each outcome. Raises what `execute` raises, after the
     runs in progress have ended.
     """
-    queue, guard, started = iter(runs), threading.Lock(), 0
+    queue: Iterator[Run] = iter(())
+    guard, started = threading.Lock(), 0
     outcomes: list[Outcome] = []
     problems: list[BaseException] = []
     gpus = _gpu_count()
@@ -310,12 +319,20 @@ def run_here(
                 if outcome.executed or outcome.status == "running":
                     report(outcome)
 
-    with stopping_children(), ThreadPoolExecutor(workers) as pool:
-        for number in range(workers):
-            pool.submit(work, number)
-    if problems:
-        raise problems[0]
+    for stage in _stages(runs, launch):
+        queue = iter(stage)
+        with stopping_children(), ThreadPoolExecutor(workers) as pool:
+            for number in range(workers):
+                pool.submit(work, number)
+        if problems:
+            raise problems[0]
     return outcomes
+
+
+def _stages(runs: Sequence[Run], launch: Launch) -> Iterator[list[Run]]:
+    """First the runs that read nothing of others, then those that read what is finished by then."""
+    yield [run for run in runs if not run.needs]
+    yield [run for run in runs if run.needs and all(is_finished(launch.root / "runs" / n) for n in run.needs)]
 
 
 def _gpu_count() -> list[str]:
@@ -373,20 +390,21 @@ def run_on_ray(
 
     ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(execute)
-    pending = {task.remote(run, launch, retry_failed=retry_failed, wait=True): run for run in runs}
     outcomes = []
-    while pending:
-        (done,), _ = ray.wait(list(pending))
-        run = pending.pop(done)
-        try:
-            outcome = ray.get(done)
-        except ray.exceptions.RayTaskError as error:
-            raise error.cause if isinstance(error.cause, RunFolderError) else error from None
-        except ray.exceptions.RayError as error:
-            outcome = Outcome(run, "failed", f"Ray gave up: {str(error).splitlines()[0]}", executed=True)
-        outcomes.append(outcome)
-        if outcome.executed:
-            report(outcome)
+    for stage in _stages(runs, launch):
+        pending = {task.remote(run, launch, retry_failed=retry_failed, wait=True): run for run in stage}
+        while pending:
+            (done,), _ = ray.wait(list(pending))
+            run = pending.pop(done)
+            try:
+                outcome = ray.get(done)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause if isinstance(error.cause, RunFolderError) else error from None
+            except ray.exceptions.RayError as error:
+                outcome = Outcome(run, "failed", f"Ray gave up: {str(error).splitlines()[0]}", executed=True)
+            outcomes.append(outcome)
+            if outcome.executed:
+                report(outcome)
     return outcomes
 
 

@@ -6,6 +6,8 @@ import statistics
 from collections import Counter
 from pathlib import Path
 
+import torch
+
 from .matrix import Study
 from .record import write_text
 from .scheduling import Launch, estimate_seconds, look
@@ -25,8 +27,8 @@ def plan_text(study: Study, launch: Launch, *, workers: int = 1, all_runs: bool 
     left = [name for name, outcome in outcomes.items() if outcome.status in ("not run", "begun")]
     states = Counter(outcome.status for outcome in outcomes.values())
     lines = [
-        f"{study.name}: {study.title} ({study.source})",
-        *(f"  {text}" for text in study.left_out),
+        f"{study.name}: {study.title} ({study.file.source})",
+        *(f"  {text}" for text in study.changes),
         f"  {len(study.cells)} cells, {len(outcomes)} runs: "
         + ", ".join(f"{n} {s}" for s, n in states.items()),
     ]
@@ -64,7 +66,7 @@ def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str
     """Writes `table.md`, `table.csv`, `table.tex` and the figure of a study into `folder`; gives the page."""
     scores = gather(study, launch)
     figures = []
-    kind = study.figure.get("kind")
+    kind = study.file.figure.get("kind")
     path = folder / "figures" / f"{study.name}.png"
     if (kind == "curves" and _draw_curves(study, scores, path)) or (
         kind == "bars" and _draw_bars(study, scores, path)
@@ -78,7 +80,7 @@ def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str
 
 
 def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
-    metric = study.figure["metric"]
+    metric = study.file.figure["metric"]
     panels: dict[str, dict[str, list[list[dict]]]] = {}
     for s in scores:
         histories = [
@@ -89,13 +91,13 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
                 histories
             )
     if panels:
-        label, x = study.figure.get("label", metric), study.figure.get("x", "epoch")
+        label, x = study.file.figure.get("label", metric), study.file.figure.get("x", "epoch")
         plot_mean_curves(panels, path, metric=metric, label=label, x=x)
     return bool(panels)
 
 
 def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
-    title = study.figure["value"]
+    title = study.file.figure["value"]
     groups: dict[str, dict[str, tuple[float, float | None, float | None]]] = {}
     for s in scores:
         i = next((i for i, value in enumerate(s.cell.values) if value.title == title), None)
@@ -107,3 +109,17 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
     if groups:
         plot_bars(groups, path, label=title)
     return bool(groups)
+
+
+def write_smoke_files(folder: Path) -> Path:
+    """Writes `vectors.txt` and `analogies.txt` for smoke runs, small and random; gives the folder."""
+    text = (
+        "a an the man woman child dog two in on and ein eine der die das mann frau kind hund zwei auf und mit"
+    )
+    words = text.split()
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(len(words), 16, generator=generator).tolist()
+    lines = [" ".join([word, *(f"{x:.4f}" for x in row)]) for word, row in zip(words, rows, strict=True)]
+    write_text(folder / "vectors.txt", "\n".join(lines) + "\n")
+    write_text(folder / "analogies.txt", ": family\nman woman dog child\nwoman man child dog\n")
+    return folder

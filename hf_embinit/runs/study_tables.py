@@ -14,8 +14,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import InvalidArgumentError
-from .matrix import Cell, Study, Value
+from .matrix import Cell, Study, selected
 from .scheduling import Launch, look, read_result
+from .study_files import Value
 
 RESAMPLES = 10_000
 """Bootstrap samples of an interval."""
@@ -39,7 +40,14 @@ class Scores:
 
 def gather(study: Study, launch: Launch) -> list[Scores]:
     """The scores of every cell, from the records of its finished runs."""
-    return [_scores(cell, launch) for cell in study.cells]
+    scores = [_scores(cell, launch) for cell in study.cells]
+    raw = {(s.cell.column, s.cell.row): [dict(by_seed) for by_seed in s.by_seed] for s in scores}
+    for s in scores:
+        for i, value in enumerate(s.cell.values):
+            if value.relative_to is not None:
+                reference = raw.get((value.relative_to, s.cell.row), [{}] * len(s.by_seed))[i]
+                s.by_seed[i] = {k: v / _mean(reference) for k, v in s.by_seed[i].items()} if reference else {}
+    return scores
 
 
 def _scores(cell: Cell, launch: Launch) -> Scores:
@@ -115,7 +123,7 @@ def bootstrap_interval(numbers: Sequence[float], level: float = 0.95, seed: int 
 
 def _compared(study: Study, scores: Sequence[Scores]) -> Iterable[tuple[Scores, Scores]]:
     """Pairs of cells that the paper compares: of one box, and of one column (or row)."""
-    across = study.compare == "rows"
+    across = study.file.compare == "rows"
     parts = study.rows if across else study.columns
     for a, b in itertools.combinations(scores, 2):
         one, other = (a.cell.row, b.cell.row) if across else (a.cell.column, b.cell.column)
@@ -139,7 +147,7 @@ def differences(study: Study, scores: Sequence[Scores]) -> list[list[str]]:
             interval = f"{low:+.2f} to {high:+.2f}" if len(deltas) > 1 else "one seed"
             where, first, second = (
                 (study.columns[a.cell.column].title, a.cell.row, b.cell.row)
-                if study.compare == "rows"
+                if study.file.compare == "rows"
                 else (study.rows[a.cell.row].title, a.cell.column, b.cell.column)
             )
             mean = f"{statistics.fmean(deltas):+.2f}"
@@ -179,9 +187,7 @@ def _mean(by_seed: Mapping[int, float]) -> float:
 # --- tables -------------------------------------------------------------------------------------------------
 
 
-def _number(mean: float | None, sd: float | None, digits: int) -> str:
-    if mean is None:
-        return ""
+def _number(mean: float, sd: float | None, digits: int) -> str:
     return f"{mean:.{digits}f}" if sd is None else f"{mean:.{digits}f} ({sd:.{digits}f})"
 
 
@@ -243,11 +249,12 @@ def _layout(
             for i in range(len(values) or 1):
                 s = by_place.get((column, row))
                 value = s.cell.values[i] if s is not None else None
-                text = _ours(s, i, value.digits if value else 1, common)
+                left_out = study.file.without and selected(column, row, study.file.without)
+                text = "" if left_out else _ours(s, i, value.digits if value else 1, common)
                 if _best(study, scores, s, i):
                     text = bold.format(text)
                 if s is not None and value is not None and s.cell.paper[i][0] is not None:
-                    text += paper.format(_number(*s.cell.paper[i], value.digits))
+                    text += paper.format(s.cell.paper[i][2])
                 cells.append(text)
         rows.append(cells)
     return header, rows
@@ -268,11 +275,11 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     seeds = f"n = {n} in every cell that was run" if n else "n where it says so"
     parts = [
         f"# {study.title}\n",
-        f"{study.source}. Each cell: ours / the paper's, mean (sd) over seeds; {seeds}.",
+        f"{study.file.source}. Each cell: ours / the paper's, mean (sd) over seeds; {seeds}.",
     ]
-    if study.left_out:
-        parts[-1] += " Settings of these runs: " + "; ".join(f"`{text}`" for text in study.left_out) + "."
-    parts += [f"{study.note}" if study.note else "", markdown_table(header, rows)]
+    if study.changes:
+        parts[-1] += " Settings of these runs: " + "; ".join(f"`{text}`" for text in study.changes) + "."
+    parts += [f"{study.file.note}" if study.file.note else "", markdown_table(header, rows)]
     agreement = rank_agreement(study, scores)
     if agreement is not None:
         tau, pairs = agreement
@@ -329,7 +336,7 @@ def csv_table(study: Study, scores: Sequence[Scores]) -> str:
             numbers = list(s.by_seed[i].values())
             mean = statistics.fmean(numbers) if numbers else ""
             sd = statistics.stdev(numbers) if len(numbers) > 1 else ""
-            paper = ["" if x is None else x for x in s.cell.paper[i]]
+            paper = ["" if x is None else x for x in s.cell.paper[i][:2]]
             seeds = " ".join(map(str, s.by_seed[i]))
             point = " ".join(f"{k}={v}" for k, v in s.point.items())
             writer.writerow(
@@ -356,7 +363,7 @@ def latex_table(study: Study, scores: Sequence[Scores]) -> str:
     def escape(text: str) -> str:
         return text.replace("_", r"\_").replace("%", r"\%").replace("&", r"\&").replace("#", r"\#")
 
-    lines = [f"% {study.title}, {study.source}; ours, then the paper's in gray"]
+    lines = [f"% {study.title}, {study.file.source}; ours, then the paper's in gray"]
     lines += [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\toprule"]
     lines += [" & ".join(escape(cell) for cell in header) + r" \\", r"\midrule"]
     box = None
