@@ -208,6 +208,8 @@ def check(model: ModelArguments, twins: TwinArguments, training: TrainingArgumen
             f"--twin_seeds with --model {model.model} would train the same model twice: add "
             "--reinitialize_embeddings or --init"
         )
+    if twins.records_per_decade < 1:
+        raise InvalidArgumentError(f"--records_per_decade {twins.records_per_decade}: give at least 1")
     if training.fp16:
         raise InvalidArgumentError("--fp16 with --twin_seeds would clip scaled gradients: use --bf16")
     if training.load_best_model_at_end:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _CURVES = {
     "knn_input_inner_product": "input table, inner product",
+    "knn_input_inner_product_seen": "the same, tokens of the training text",
     "knn_input_inner_product_weighted": "the same, weighted by frequency",
     "knn_input_cosine": "input table, cosine",
     "knn_output_inner_product": "output table, inner product",

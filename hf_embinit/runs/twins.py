@@ -118,8 +118,9 @@ class TwinRecorder(TrainerCallback):
 
     A row has `step`, `epoch`, `train_seconds`, and for each model (named as in `Twins`) `train_loss_<name>`
     (mean since the row before), `validation_loss_<name>`, `std_<name>`, `row_norm_mean_<name>`; and for each
-    table and metric the KNN match similarity, also weighted by token frequency. The log is saved with
-    checkpoints, so a resumed run goes on with it. The Trainer's own clipping, by the norm of all models
+    table and metric the KNN match similarity: the mean over all `rows`, over those that the training text has
+    (`..._seen`; an embedding that is never seen stays as it was drawn), and weighted by how often it has them
+    (`..._weighted`). The log is saved with checkpoints, so a resumed run goes on with it. The Trainer's own clipping, by the norm of all models
     together, must be off.
     """
 
@@ -204,7 +205,9 @@ class TwinRecorder(TrainerCallback):
             name = f"knn_{role}_{metric}"
             found[name] = float(values.mean())
             weights = self.weights[self.rows]
-            if float(weights.sum()) > 0:
+            seen = weights > 0
+            if bool(seen.any()):
+                found[f"{name}_seen"] = float(values[seen].mean())
                 found[f"{name}_weighted"] = float((values * weights).sum() / weights.sum())
         return found
 
