@@ -1,0 +1,100 @@
+"""GLUE's metrics against scikit-learn and SciPy, and as an `evaluate` module."""
+
+from __future__ import annotations
+
+import math
+import socket
+
+import numpy as np
+import pytest
+
+from hf_embinit.errors import InvalidArgumentError, UnknownNameError
+from hf_embinit.measures import load_metric, metric_path
+from hf_embinit.measures.glue import (
+    GLUE_METRICS,
+    accuracy,
+    f1,
+    glue_scores,
+    matthews_correlation,
+    pearsonr,
+    spearmanr,
+)
+
+
+@pytest.mark.parametrize("labels", [2, 3, 5])
+@pytest.mark.parametrize("seed", range(4))
+def test_label_scores_are_scikit_learns(labels: int, seed: int) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(seed)
+    references = random.integers(0, labels, 101)
+    predictions = np.where(random.random(101) < 0.6, references, random.integers(0, labels, 101))
+    assert accuracy(predictions, references) == pytest.approx(metrics.accuracy_score(references, predictions))
+    assert matthews_correlation(predictions, references) == pytest.approx(
+        metrics.matthews_corrcoef(references, predictions)
+    )
+    if labels == 2:
+        assert f1(predictions, references) == pytest.approx(metrics.f1_score(references, predictions))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_correlations_are_scipys_with_ties(seed: int) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(seed)
+    references = random.integers(0, 26, 200) / 5  # as STS-B's, with many equal scores
+    predictions = references + random.normal(size=200).round(1)
+    assert pearsonr(predictions, references) == pytest.approx(stats.pearsonr(predictions, references)[0])
+    assert spearmanr(predictions, references) == pytest.approx(stats.spearmanr(predictions, references)[0])
+
+
+def test_constant_sides_score_zero() -> None:
+    constant, varied = [1, 1, 1, 1], [0, 1, 1, 0]
+    for metric in (matthews_correlation, pearsonr, spearmanr):
+        assert metric(constant, varied) == 0 == metric(varied, constant)
+        assert metric(constant, constant) == 0
+    assert f1([0, 0], [0, 0]) == 0
+    assert f1([1, 1, 1], [1, 1, 0]) == pytest.approx(0.8)
+
+
+def test_f1_of_a_majority_model_is_what_the_thesis_has_for_mrpc() -> None:
+    references = np.r_[np.ones(279), np.zeros(129)]  # the labels of MRPC's validation set
+    assert glue_scores(np.ones(408), references, "mrpc")["f1"] == pytest.approx(0.81, abs=0.005)
+
+
+def test_the_module_works_offline_by_path_and_by_task(monkeypatch) -> None:
+    evaluate = pytest.importorskip("evaluate")
+
+    def refuse(*args):
+        raise OSError("no network in tests")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    metric = evaluate.load(metric_path("glue"), "mrpc", keep_in_memory=True)
+    predictions, references = [1, 0, 1, 1], [1, 0, 0, 1]
+    expected = {"f1": 0.8, "accuracy": 0.75}
+    assert metric.compute(predictions=predictions, references=references) == pytest.approx(expected)
+    for task, names in GLUE_METRICS.items():
+        scores = load_metric("glue", config_name=task).compute(predictions=predictions, references=references)
+        assert tuple(scores) == names
+    metric = load_metric("glue")
+    assert metric.compute(predictions=[1.5, 2.5], references=[1, 2], metrics=("pearsonr",)) == {
+        "pearsonr": pytest.approx(1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "sentence"),
+    [
+        ([1, 2], [1], "as many predictions as references"),
+        ([], [], "at least one"),
+        ([math.nan], [1.0], "NaN"),
+    ],
+)
+def test_sides_that_cannot_be_scored(predictions, references, sentence) -> None:
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        glue_scores(predictions, references, ("accuracy",))
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean: sst2"):
+        glue_scores([1], [1], "sst-2")
+    with pytest.raises(UnknownNameError, match="pearsonr"):
+        glue_scores([1], [1], ("pearson",))
