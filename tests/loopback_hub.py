@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -136,6 +137,11 @@ class Hub(ThreadingHTTPServer):
         repository.add("main", files, "initial commit", "someone")
         return repository
 
+    def stop(self) -> None:
+        """No more answers; may be called twice."""
+        self.shutdown()
+        self.server_close()
+
     @staticmethod
     def key(repo_id: str) -> str:
         return repo_id if repo_id.startswith(("models/", "datasets/")) else f"models/{repo_id}"
@@ -167,18 +173,72 @@ class Hub(ThreadingHTTPServer):
         }
         return found | ({"HF_TOKEN": token} if token else {})
 
-    def run(
-        self, code: str, *arguments: str, cache: Path, token: str | None = "hf_writer", **more: str
-    ) -> subprocess.CompletedProcess[str]:
-        """Runs a Python program as a client; the test looks at its output and status."""
-        return subprocess.run(
-            [sys.executable, "-c", code, *arguments],
-            env=self.environment(cache, token) | more,
-            cwd=cache.parent,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
+    @contextmanager
+    def client(self, cache: Path, token: str | None = None, **more: str) -> Iterator[Client]:
+        """A Python process of its own that talks to this server, for as many programs as one likes."""
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile("w+") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", WORKER],
+                env=self.environment(cache, token) | more,
+                cwd=cache,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+            try:
+                yield Client(process, cache, log)
+            finally:
+                assert process.stdin is not None
+                process.stdin.close()
+                process.wait(60)
+
+
+WORKER = """
+import contextlib, io, json, sys, traceback
+answers = sys.stdout
+for line in sys.stdin:
+    code, values = json.loads(line)
+    text, error = io.StringIO(), ""
+    with contextlib.redirect_stdout(text):
+        try:
+            exec(compile(code, "program", "exec"), {"__name__": "client", **values})
+        except BaseException:
+            error = traceback.format_exc()
+    print(json.dumps([text.getvalue(), error]), file=answers, flush=True)
+"""
+
+
+@dataclass
+class Client:
+    """A running client."""
+
+    process: subprocess.Popen[str]
+    cache: Path
+    log: Any
+
+    def start(self, code: str, **values: Any) -> None:
+        """Begins a program in which `values` (JSON) are global names."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([code, values]) + "\n")
+        self.process.stdin.flush()
+
+    def result(self) -> str:
+        """What the program printed; fails the test with its traceback if it raised."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.log.seek(0)
+            raise AssertionError(f"the client died:\n{self.log.read()[-3000:]}")
+        text, error = json.loads(line)
+        assert not error, error
+        return text
+
+    def run(self, code: str, **values: Any) -> str:
+        """Runs a program to its end."""
+        self.start(code, **values)
+        return self.result()
 
 
 @contextmanager
@@ -189,8 +249,7 @@ def loopback_hub() -> Iterator[Hub]:
     try:
         yield hub
     finally:
-        hub.shutdown()
-        hub.server_close()
+        hub.stop()
 
 
 class CutOff(Exception):
@@ -285,7 +344,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.validate_yaml()
         if match := re.fullmatch(r"/.+/lfs/(\w{64})", path):
             oid = match[1]
-            return self.put_lfs(oid) if self.command == "PUT" else self.send_file(self.lfs(oid), "")
+            name = self.query.get("file", [""])[0]
+            return self.put_lfs(oid) if self.command == "PUT" else self.send_file(self.lfs(oid), name)
         if match := re.fullmatch(r"/(datasets/)?([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
             self.repository(match[1] or "models/", match[2], write=True)
             return self.lfs_batch(match[2])
@@ -510,6 +570,9 @@ class Handler(BaseHTTPRequestHandler):
                 elif line["key"] == "deletedFile":
                     if files.pop(value["path"], None) is None:
                         raise _not_found("EntryNotFound", "A file with this name doesn't exist")
+                elif line["key"] == "deletedFolder":
+                    prefix = value["path"].rstrip("/") + "/"
+                    files = {path: blob for path, blob in files.items() if not path.startswith(prefix)}
                 elif line["key"] != "header":
                     raise Refusal(400, f"unknown operation {line['key']}")
             made = repository.add(branch, files, header["summary"], author)
@@ -539,10 +602,8 @@ class Handler(BaseHTTPRequestHandler):
         if not blob.lfs:
             return self.send_file(blob, path, told | {"ETag": f'"{blob.oid}"'})
         size = {"X-Linked-Size": str(len(blob.data)), "X-Linked-ETag": f'"{blob.oid}"'}
-        if self.command == "GET":
-            self.server.downloads.append(Path(path).name)
         elsewhere = self.server.url.replace("127.0.0.1", "localhost")  # another host, as on the Hub
-        self.reply(302, b"", told | size | {"Location": f"{elsewhere}/{repo_id}/lfs/{blob.oid}"})
+        self.reply(302, b"", told | size | {"Location": f"{elsewhere}/{repo_id}/lfs/{blob.oid}?file={path}"})
 
     def send_file(self, blob: Blob, path: str, headers: dict[str, str] | None = None) -> None:
         if self.command == "GET" and path:

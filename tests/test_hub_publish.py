@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import torch
 import yaml
 from huggingface_hub import ModelCard
 from loopback_hub import (
+    Client,
     CutOff,
     Handler,
     Hub,
@@ -27,11 +26,11 @@ from loopback_hub import (
 from run_folders import AUTO, KINDS, run_folder
 from safetensors.torch import load, load_file
 
-CLIENT = """
-import json, sys, time
+CALLS = """
+import json, time
 import hf_embinit
 time.sleep = lambda seconds: None  # the client's retries, without their pauses
-for name, arguments, options in json.loads(sys.argv[1]):
+for name, arguments, options in wanted:
     try:
         print(json.dumps(["ok", str(getattr(hf_embinit, name)(*arguments, **options))]))
     except hf_embinit.EmbinitError as error:
@@ -52,6 +51,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind in KINDS:
         run_folder(folder / kind, kind)
     run_folder(folder / "other", seed=1)
+    run_folder(folder / "fresh", seed=2)  # never published, so that its files are not on the Hub
     return folder
 
 
@@ -59,24 +59,27 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def calls(*wanted: tuple[str, tuple[Any, ...], dict[str, Any]]) -> str:
-    return json.dumps([[name, [str(a) for a in arguments], options] for name, arguments, options in wanted])
+@pytest.fixture(scope="module")
+def writer(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A process that has hf_embinit and no token of its own."""
+    with hub.client(tmp_path_factory.mktemp("writer")) as client:
+        yield client
 
 
-def told(done: subprocess.CompletedProcess[str]) -> list[list[str]]:
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def publish(client: Client, *wanted: tuple[Path, str, dict[str, Any]]) -> list[list[str]]:
+    """(`ok` or the error, text) of each call of `hf_embinit.publish`."""
+    calls = [["publish", [str(folder), repo_id], options] for folder, repo_id, options in wanted]
+    return [json.loads(line) for line in client.run(CALLS, wanted=calls).splitlines()]
 
 
 WRITE = {"token": "hf_writer"}
 
 
 @pytest.fixture(scope="module")
-def published(hub: Hub, runs: Path, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+def published(writer: Client, runs: Path) -> list[list[str]]:
     """Every kind published as `user/<kind>`, translation twice."""
     before = contents(runs)
-    wanted = [("publish", (runs / kind, f"user/{kind}"), WRITE) for kind in (*KINDS, KINDS[0])]
-    found = told(hub.run(CLIENT, calls(*wanted), cache=tmp_path_factory.mktemp("writer"), token=None))
+    found = publish(writer, *((runs / kind, f"user/{kind}", WRITE) for kind in (*KINDS, KINDS[0])))
     assert contents(runs) == before
     return found
 
@@ -125,21 +128,20 @@ def test_the_cards_on_the_hub(hub: Hub, published: list[list[str]]) -> None:
 
 PULL = """
 import sys
-installed = sys.argv[1] == "installed"
 if not installed:
     sys.modules["hf_embinit"] = None  # as if it were not installed
 import torch, transformers
 if installed:
     import hf_embinit
 from safetensors.torch import load_file
-for kind, auto in zip(sys.argv[3].split(","), sys.argv[4].split(","), strict=True):
+for kind, auto in kinds.items():
     vanilla = kind not in ("bert", "gpt2")
     options = {"trust_remote_code": True} if vanilla and not installed else {}
     for revision, folder in (("main", kind), ("init", kind + "/init")):
         options["revision"] = revision
         tokenizer = transformers.AutoTokenizer.from_pretrained("user/" + kind, **options)
         model = getattr(transformers, auto).from_pretrained("user/" + kind, **options)
-        expected = load_file(sys.argv[2] + "/" + folder + "/model.safetensors")
+        expected = load_file(runs + "/" + folder + "/model.safetensors")
         state = model.state_dict()
         assert all(torch.equal(state[name], value) for name, value in expected.items()), (kind, revision)
         assert type(model).__module__.startswith(
@@ -150,46 +152,43 @@ for kind, auto in zip(sys.argv[3].split(","), sys.argv[4].split(","), strict=Tru
         model(input_ids=ids, **({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}))
         if installed:
             assert hf_embinit.read_manifest("user/" + kind) == model.config.embinit
-print("same")
 """
 
 
-@pytest.mark.parametrize("installed", ["installed", "absent"])
-def test_every_kind_loads_with_and_without_the_package(
-    hub: Hub, runs: Path, published: list[list[str]], installed: str, tmp_path: Path
+def test_every_kind_loads_where_the_package_is_absent(
+    hub: Hub, runs: Path, published: list[list[str]], tmp_path: Path
 ) -> None:
-    arguments = (installed, str(runs), ",".join(KINDS), ",".join(AUTO[kind] for kind in KINDS))
-    done = hub.run(PULL, *arguments, cache=tmp_path / "cache", token=None)
-    assert done.stdout.strip() == "same", done.stderr[-3000:]
+    with hub.client(tmp_path) as client:
+        client.run(PULL, installed=False, runs=str(runs), kinds=AUTO)
+
+
+def test_every_kind_loads_with_the_package_and_without_remote_code(
+    hub: Hub, writer: Client, runs: Path, published: list[list[str]], tmp_path: Path
+) -> None:
+    writer.run(PULL, installed=True, runs=str(runs), kinds=AUTO)
     seen = len(hub.requests)
-    done = hub.run(PULL, *arguments, cache=tmp_path / "cache", token=None, HF_HUB_OFFLINE="1")
-    assert done.stdout.strip() == "same", done.stderr[-3000:]
+    with hub.client(Path(writer.cache), HF_HUB_OFFLINE="1") as client:  # what one process has fetched
+        client.run(PULL, installed=True, runs=str(runs), kinds=AUTO)
     assert len(hub.requests) == seen
 
 
-def test_refusals(hub: Hub, runs: Path, tmp_path: Path) -> None:
+def test_refusals(hub: Hub, writer: Client, runs: Path) -> None:
     hub.add_folder("user/theirs", runs / "bert" / "init")
     hub.add_folder("user/another", runs / "other")
     hub.add_folder("user/hidden", runs / "bert" / "figures", private=True)
     run = runs / "translation"
     before = contents(runs), {name: dict(r.branches) for name, r in hub.repositories.items()}
-    found = told(
-        hub.run(
-            CLIENT,
-            calls(
-                ("publish", (run, "user/new"), {}),
-                ("publish", (run, "user/new"), {"token": "hf_reader"}),
-                ("publish", (run, "user/new"), {"token": "hf_wrong"}),
-                ("publish", (run, "other/new"), WRITE),
-                ("publish", (run, "user/theirs"), WRITE),
-                ("publish", (run, "user/another"), WRITE),
-                ("publish", (run, "user/hidden"), {"private": False, **WRITE}),
-                ("publish", (run, "a/b/c"), WRITE),
-                ("publish", (run / "init", "user/new"), WRITE),
-            ),
-            cache=tmp_path / "cache",
-            token=None,
-        )
+    found = publish(
+        writer,
+        (run, "user/new", {}),
+        (run, "user/new", {"token": "hf_reader"}),
+        (run, "user/new", {"token": "hf_wrong"}),
+        (run, "other/new", WRITE),
+        (run, "user/theirs", WRITE),
+        (run, "user/another", WRITE),
+        (run, "user/hidden", {"private": False, **WRITE}),
+        (run, "a/b/c", WRITE),
+        (run / "init", "user/new", WRITE),
     )
     expected = [
         ("PublishError", "needs a token with the write role, and there is none. Run `hf auth login`"),
@@ -207,7 +206,7 @@ def test_refusals(hub: Hub, runs: Path, tmp_path: Path) -> None:
     assert before == (contents(runs), {name: dict(r.branches) for name, r in hub.repositories.items()})
 
 
-def test_a_lost_connection_leaves_the_repository_as_it_was(hub: Hub, runs: Path, tmp_path: Path) -> None:
+def test_a_lost_connection_leaves_the_repository_as_it_was(hub: Hub, writer: Client, runs: Path) -> None:
     def on_second_commit(repo_id: str) -> Callable[[Handler], None]:
         def action(handler: Handler) -> None:
             if len(hub.repository(repo_id).titles()) == 2:
@@ -223,9 +222,10 @@ def test_a_lost_connection_leaves_the_repository_as_it_was(hub: Hub, runs: Path,
     hub.fault("POST .*/user/full/commit/main", refuse(507, "storage is full"))
     first, second = runs / "translation", runs / "other"
     names = ("upload", "init", "main", "full", "again", "again", "answer")
-    wanted = [("publish", (first, f"user/{name}"), WRITE) for name in names]
-    wanted[5] = ("publish", (second, "user/again"), {**WRITE, "overwrite": True})
-    found = told(hub.run(CLIENT, calls(*wanted), cache=tmp_path / "cache", token=None))
+    wanted = [(first, f"user/{name}", WRITE) for name in names]
+    wanted[0] = (runs / "fresh", "user/upload", WRITE)
+    wanted[5] = (second, "user/again", {**WRITE, "overwrite": True})
+    found = publish(writer, *wanted)
     for status, message in found[:4]:
         assert status == "PublishError" and message.endswith(("it was.", "as it was.")), message
     assert (
@@ -244,8 +244,7 @@ def test_a_lost_connection_leaves_the_repository_as_it_was(hub: Hub, runs: Path,
     assert found[6][0] == "PublishError" and "is at commit" in found[6][1]
     assert len(hub.repository("user/answer").titles()) == 2
 
-    wanted = [("publish", (first, f"user/{name}"), WRITE) for name in ("init", "main", "answer")]
-    found = told(hub.run(CLIENT, calls(*wanted), cache=tmp_path / "cache", token=None))
+    found = publish(writer, *((first, f"user/{name}", WRITE) for name in ("init", "main", "answer")))
     assert [status for status, _ in found] == ["ok"] * 3, found
     for name in ("init", "main", "answer"):
         repository = hub.repository(f"user/{name}")
@@ -254,48 +253,38 @@ def test_a_lost_connection_leaves_the_repository_as_it_was(hub: Hub, runs: Path,
         assert all(torch.equal(weights[k], v) for k, v in load_file(first / "model.safetensors").items())
 
 
-def test_two_pushes_at_once_do_not_mix(hub: Hub, runs: Path, tmp_path: Path) -> None:
+def test_two_pushes_at_once_do_not_mix(hub: Hub, writer: Client, runs: Path, tmp_path: Path) -> None:
     barrier = threading.Barrier(2)
     met: set[str] = set()
 
     def meet(handler: Handler) -> None:
-        if (who := handler.headers["X-Run"] or str(handler.client_address)) not in met and len(met) < 2:
+        if (who := str(handler.client_address)) not in met and len(met) < 2:
             met.add(who)
-            barrier.wait(60)
+            barrier.wait(100)
 
     hub.fault("POST .*/user/race/preupload", meet)
-    processes = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                CLIENT,
-                calls(("publish", (runs / run, "user/race"), {"overwrite": True})),
-            ],
-            env=hub.environment(tmp_path / run),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for run in ("translation", "other")
-    ]
-    outputs = [process.communicate(timeout=200) for process in processes]
-    (status, _), (other, message) = sorted((json.loads(out) for out, _ in outputs), reverse=True)
+    folders = ("translation", "other")
+    with hub.client(tmp_path) as second:
+        second.run("import hf_embinit.runs.publishing")
+        for client, run in zip((writer, second), folders, strict=True):
+            client.start(
+                CALLS, wanted=[["publish", [str(runs / run), "user/race"], {**WRITE, "overwrite": True}]]
+            )
+        answers = [json.loads(client.result()) for client in (writer, second)]
+    (other, message), (status, _) = sorted(answers)
     assert status == "ok" and other == "PublishError" and "at the same time" in message
     repository = hub.repository("user/race")
     assert len(repository.titles()) == len(repository.titles("init")) == 2
-    winner = "translation" if json.loads(outputs[0][0])[0] == "ok" else "other"
-    for revision, folder in (("main", runs / winner), ("init", runs / winner / "init")):
+    winner = runs / folders[[status for status, _ in answers].index("ok")]
+    for revision, folder in (("main", winner), ("init", winner / "init")):
         published = repository.files(revision)["model.safetensors"]
         assert published == (folder / "model.safetensors").read_bytes()
 
 
-def test_evaluation_results_for_a_data_set_on_the_hub(hub: Hub, tmp_path: Path) -> None:
+def test_evaluation_results_for_a_data_set_on_the_hub(hub: Hub, writer: Client, tmp_path: Path) -> None:
     record = run_folder(tmp_path / "run", dataset="multi30k", signature={"test_bleu": "nrefs:1|tok:13a"})
-    wanted = calls(
-        ("publish", (tmp_path / "run", "private-one"), {**WRITE, "private": True, "license": "mit"})
-    )
-    (found,) = told(hub.run(CLIENT, wanted, cache=tmp_path / "cache", token=None))
+    options = {**WRITE, "private": True, "license": "mit"}
+    (found,) = publish(writer, (tmp_path / "run", "private-one", options))
     assert found[0] == "ok" and "/user/private-one (" in found[1]
     repository = hub.repository("user/private-one")
     assert repository.private

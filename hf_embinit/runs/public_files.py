@@ -9,7 +9,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ _CHECKPOINT = (
     "adapter_config.json",
     "adapter_model.safetensors",
 )
+_CONFIGS = ("config.json", "adapter_config.json")
 _TOKENIZER = (
     "tokenizer*.json",
     "special_tokens_map.json",
@@ -45,44 +46,79 @@ _LOCAL = re.compile(r"(~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|~$")
 
 def is_published(path: str) -> bool:
     """Whether a path of a repository is of a kind that is published, and so may be replaced or removed."""
-    return path.endswith(".py") or any(
-        fnmatch.fnmatch(path, pattern) for pattern in (*_CHECKPOINT, *_TOKENIZER, *_RUN)
+    name = path.rpartition("/")[2]  # of a model in a sub-folder
+    return (
+        path.endswith(".py")
+        or any(fnmatch.fnmatch(path, pattern) for pattern in _RUN)
+        or any(fnmatch.fnmatch(name, pattern) for pattern in (*_CHECKPOINT, *_TOKENIZER))
     )
 
 
+def model_folders(folder: Path) -> list[str]:
+    """Where in a run folder its models are: `""`, or the sub-folders of a run that trained several."""
+    if any((folder / name).is_file() for name in _CONFIGS):
+        return [""]
+    found = (path.parent.name for name in _CONFIGS for path in folder.glob(f"*/{name}"))
+    return sorted(name for name in found if name != "init" and not name.startswith("checkpoint-")) or [""]
+
+
+def models_files(folder: Path, models: Sequence[str]) -> dict[str, Path | bytes]:
+    """`checkpoint_files` of each of the sub-folders `models`; code goes to the top, where `auto_map` finds
+    it.
+    """
+    return {
+        f"{model}/{name}" if model and not name.endswith(".py") else name: content
+        for model in models
+        for name, content in checkpoint_files(folder / model).items()
+    }
+
+
 def checkpoint_files(folder: Path) -> dict[str, Path | bytes]:
-    """The model and the tokenizer of a folder, with the code that their configs name.
+    """The model and the tokenizer of a folder, with the code that their configs name; safetensors alone.
 
     Raises `RunFolderError` for a folder without a config, without a tokenizer, or without safetensors.
     """
     files: dict[str, Path | bytes] = {
-        path.name: path
-        for pattern in (*_CHECKPOINT, *_TOKENIZER)
-        for path in sorted(folder.glob(pattern))
-        if path.is_file()
+        path.name: path for pattern in _CHECKPOINT for path in sorted(folder.glob(pattern)) if path.is_file()
     }
-    if not {"config.json", "adapter_config.json"} & set(files):
+    if not set(_CONFIGS) & set(files):
         raise RunFolderError(f"{folder} has no config.json: expected the folder of a saved model")
     if not any(name.endswith(".safetensors") for name in files):
         raise RunFolderError(
             f"{folder} has no model.safetensors, and pickles are not published: save the model with "
             "model.save_pretrained"
         )
-    if not any(fnmatch.fnmatch(name, pattern) for name in files for pattern in _TOKENIZER):
+    files |= _told(folder, files)
+    tokenizer = tokenizer_files(folder)
+    if not tokenizer:
         raise RunFolderError(f"{folder} has no tokenizer: save it there with tokenizer.save_pretrained")
-    for name in ("config.json", "tokenizer_config.json", "adapter_config.json"):
+    return files | tokenizer
+
+
+def tokenizer_files(folder: Path) -> dict[str, Path | bytes]:
+    """The tokenizer of a folder, with the code that its config names; empty without one."""
+    files: dict[str, Path | bytes] = {
+        path.name: path for pattern in _TOKENIZER for path in sorted(folder.glob(pattern)) if path.is_file()
+    }
+    return files | _told(folder, files)
+
+
+def _told(folder: Path, files: Mapping[str, Path | bytes]) -> dict[str, Path | bytes]:
+    """The configs among `files` without the folders of the machine, and the code that they name."""
+    found: dict[str, Path | bytes] = {}
+    for name in (*_CONFIGS, "tokenizer_config.json"):
         if name in files:
             settings = json.loads((folder / name).read_text(encoding="utf-8"))
-            files.update({path.name: path for path in _code_files(folder, settings)})
+            found.update({path.name: path for path in _code_files(folder, settings)})
             told = without_places(settings)
             if told != settings:
-                files[name] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
-    return files
+                found[name] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
+    return found
 
 
 def run_files(folder: Path, record: RunRecord, pages: Mapping[str, str]) -> dict[str, Path | bytes]:
-    """The trained checkpoint of a run, its record, figures, and `pages` (the card and what goes with it)."""
-    files = checkpoint_files(folder)
+    """The trained models of a run, its record, figures, and `pages` (the card and what goes with it)."""
+    files = models_files(folder, model_folders(folder))
     files.update({f"figures/{path.name}": path for path in sorted((folder / "figures").glob("*.png"))})
     told = json.dumps(record.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     return {**files, RESULTS_NAME: told.encode(), **{path: text.encode() for path, text in pages.items()}}
