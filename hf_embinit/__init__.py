@@ -24,6 +24,8 @@ _EXPORTS = {
     "measures": ("knn_match_similarity",),
     "models": (),
     "registry": ("register_initializer",),
+    "runs.comparison": ("compare",),
+    "runs.embeddings_publishing": ("publish_embeddings",),
     "runs.publishing": ("publish",),
     "initializers": ("get_initializer", "list_initializers"),  # from here, so that the registry is full
     "new_row_training": ("peft_config_for_new_tokens", "train_new_rows_only"),
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from .patching import patched as patched
     from .patching import unpatch as unpatch
     from .registry import register_initializer as register_initializer
+    from .runs.comparison import compare as compare
+    from .runs.embeddings_publishing import publish_embeddings as publish_embeddings
     from .runs.publishing import publish as publish
     from .vectors import PretrainedVectors as PretrainedVectors
     from .vocabulary import ExpansionReport as ExpansionReport
