@@ -12,7 +12,8 @@ the Butterfly study: two models whose initialisations have these seeds see the s
 dropout masks, and KNN match similarity, losses and statistics of their embeddings are recorded at steps on a
 logarithmic scale. The fourth command is experiment 2: the input embeddings of a trained model are drawn anew,
 twice, and trained alone on reshuffled data. A tied output projection is that same table; an untied one stays
-frozen with the rest. `--resume_from_checkpoint last` continues an interrupted run.
+frozen with the rest. `--resume_from_checkpoint last` continues an interrupted run;
+`--push_to_hub --hub_model_id user/name` publishes the finished one.
 """
 
 from __future__ import annotations
@@ -231,6 +232,7 @@ def main() -> None:
     from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForCausalLM
     from hf_embinit.runs.finish import draw_tables, finish_run, test_scores
     from hf_embinit.runs.folder import prepare_run_folder
+    from hf_embinit.runs.publishing import take_push_to_hub
     from hf_embinit.runs.record import RunRecord, device_name, history_from_log
     from hf_embinit.runs.training import (
         EpochClock,
@@ -267,6 +269,14 @@ def main() -> None:
         training_args.resume_from_checkpoint,
         kept,
         is_main_process=training_args.process_index == 0,
+    )
+    hub = take_push_to_hub(
+        training_args,
+        task="language_modeling",
+        dataset=data_args.dataset,
+        init=init or "kept",
+        tokenizer=model_args.tokenizer or model_args.model,
+        seed=training_args.seed,
     )
 
     # --- data and tokenizer
@@ -459,6 +469,8 @@ def main() -> None:
     shown = packed["test" if "test" in packed else "validation"].blocks
     samples = continuations({folders[n] or "prediction": m for n, m in models.items()}, tokenizer, shown)
     print(finish_run(run.folder, record, samples, models=list(folders.values())))
+    if hub is not None:
+        print(hub.publish(run.folder))
 
 
 if __name__ == "__main__":

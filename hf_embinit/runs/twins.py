@@ -116,12 +116,12 @@ def _table(model: PreTrainedModel, role: str) -> Any:
 class TwinRecorder(TrainerCallback):
     """Writes one row into the Trainer's log at each step of a schedule; clips each model's gradients alone.
 
-    A row has `step`, `epoch`, `train_seconds`, and for each model (named as in `Twins`) `train_loss_<name>`
+    A row has `step`, `epoch`, `record_seconds`, and for each model (named as in `Twins`) `train_loss_<name>`
     (mean since the row before), `validation_loss_<name>`, `std_<name>`, `row_norm_mean_<name>`; and for each
-    table and metric the KNN match similarity: the mean over all `rows`, over those that the training text has
-    (`..._seen`; an embedding that is never seen stays as it was drawn), and weighted by how often it has them
-    (`..._weighted`). The log is saved with checkpoints, so a resumed run goes on with it. The Trainer's own clipping, by the norm of all models
-    together, must be off.
+    table and metric the KNN match similarity `knn_<table>_<metric>`: the mean over all `rows`, over those
+    that the training text has (`..._seen`; an embedding that is never seen stays as it was drawn), and
+    weighted by how often it has them (`..._weighted`). The log is saved with checkpoints, so a resumed run
+    goes on with it. The Trainer's own clipping, by the norm of all models together, must be off.
     """
 
     def __init__(
