@@ -7,7 +7,8 @@
 The first runs offline on the embedded sentiment corpus in under three minutes on two cores. The settings of a
 vanilla encoder are those of Kim et al. 2024, Table 5; those of a pre-trained model are Devlin et al. 2019's;
 any flag overrides. The weights kept are those of the epoch with the best validation score: accuracy, or F1
-(MRPC, QQP), Matthews (CoLA), Spearman (STS-B). `--resume_from_checkpoint last` continues an interrupted run.
+(MRPC, QQP), Matthews (CoLA), Spearman (STS-B). `--resume_from_checkpoint last` continues an interrupted run;
+`--push_to_hub --hub_model_id user/name` publishes the finished one.
 """
 
 from __future__ import annotations
@@ -224,6 +225,7 @@ def main() -> None:
     )
     from hf_embinit.runs.finish import draw_tables, finish_run, test_scores
     from hf_embinit.runs.folder import prepare_run_folder
+    from hf_embinit.runs.publishing import take_push_to_hub
     from hf_embinit.runs.record import RunRecord, device_name, history_from_log
     from hf_embinit.runs.training import (
         EpochClock,
@@ -266,6 +268,16 @@ def main() -> None:
         training_args.resume_from_checkpoint,
         {**vars(model_args), **vars(data_args), "seed": training_args.seed},
         is_main_process=training_args.process_index == 0,
+    )
+    done = "+".join(step for step in (model_args.init, model_args.surgery) if step) or "none"
+    source = model_args.tokenizer or model_args.donor or model_args.model
+    hub = take_push_to_hub(
+        training_args,
+        task="classification",
+        dataset=data_args.task,
+        init=done,
+        tokenizer=source,
+        seed=training_args.seed,
     )
     set_seed(training_args.seed)
 
@@ -360,7 +372,6 @@ def main() -> None:
             coverage = {t.table: t.coverage for t in report.tables if t.coverage is not None}
         if model_args.surgery is not None:
             surgery.apply(model, model_args.surgery, tokenizer=tokenizer, seed=training_args.seed, **options)
-    done = "+".join(step for step in (model_args.init, model_args.surgery) if step) or "none"
     statistics = table_statistics(model)
     if training_args.should_save and run.checkpoint is None:  # step 0, kept beside the trained model
         model.save_pretrained(run.folder / "init")
@@ -409,7 +420,7 @@ def main() -> None:
         task="classification",
         dataset=data_args.task,
         init=done,
-        tokenizer=model_args.tokenizer or model_args.donor or model_args.model,
+        tokenizer=source,
         seed=training_args.seed,
         arguments=arguments,
         metrics={
@@ -429,6 +440,8 @@ def main() -> None:
         },
     )
     print(finish_run(run.folder, record, prediction_rows(task, data[split], predicted.predictions)))
+    if hub is not None:
+        print(hub.publish(run.folder))
 
 
 if __name__ == "__main__":

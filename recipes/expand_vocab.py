@@ -12,7 +12,8 @@ cached) and adds words of the captions to it.
 
 Each initialiser has a run folder of its own, `<output_dir>/<init>`, with the model, `results.json` and a
 card; the comparison is in `<output_dir>/README.md`, `summary.json` and `figures/`. Interrupted studies go
-on with the same command: finished initialisers are not run again.
+on with the same command: finished initialisers are not run again. `--push_to_hub --hub_model_id user/name`
+publishes the run folders, each as `user/name-<init>`.
 """
 
 from __future__ import annotations
@@ -120,6 +121,7 @@ def main() -> None:
     from hf_embinit.new_rows import check_init
     from hf_embinit.runs.cards import write_card
     from hf_embinit.runs.expansion_figures import plot_curves, plot_kl_histograms
+    from hf_embinit.runs.publishing import take_pushes_to_hub
     from hf_embinit.runs.record import (
         device_name,
         history_from_log,
@@ -138,6 +140,8 @@ def main() -> None:
         check_init(init, {})
     output = Path(training_args.output_dir)
     arguments = {**vars(args), **vars(data_args), **training_args.to_dict()}
+    identity = {"dataset": data_args.dataset, "tokenizer": args.model, "seed": training_args.seed}
+    hubs = take_pushes_to_hub(training_args, args.inits, task="language_modeling", **identity)
 
     # --- model, data, new tokens
     # --------------------------------------------------------------------------------
@@ -174,7 +178,7 @@ def main() -> None:
     # -----------------------------------------------------
     kl_by_init: dict[str, torch.Tensor] = {}
     records: dict[str, RunRecord] = {}
-    for init in args.inits:
+    for init, hub in zip(args.inits, hubs, strict=True):
         folder = output / init
         set_seed(training_args.seed)
         model, expanded = copy.deepcopy(base), copy.deepcopy(tokenizer)
@@ -183,6 +187,8 @@ def main() -> None:
         kl = kl_by_init[init] = shift_by_prefix(base, model, kl_ids, report.filled_rows)
         if is_finished(folder):
             records[init] = finished_record(folder, arguments)
+            if hub is not None and training_args.process_index == 0:
+                print(hub.publish(folder))  # again, if it is there already: nothing new is sent
             continue
         statistics = table_statistics(model)
         if training_args.should_save:  # step 0, kept beside the trained model
@@ -248,6 +254,8 @@ def main() -> None:
         plot_curves({init: history}, folder / "figures" / "perplexity.png", reference=reference)
         write_card(folder, record, manifest=read_manifest(folder))
         write_record(folder, record)
+        if hub is not None:
+            print(hub.publish(folder))
 
     # --- the comparison
     # -----------------------------------------------------------------------------------------

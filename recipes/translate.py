@@ -7,7 +7,8 @@
 
 The first runs offline on the embedded captions corpus in about three minutes on two cores. The settings of a
 data set are those of Kim et al. 2024, Table 5, where the paper has them; any flag overrides.
-`--resume_from_checkpoint last` continues an interrupted run.
+`--resume_from_checkpoint last` continues an interrupted run. `--push_to_hub --hub_model_id user/name`
+publishes the finished one: trained and initialised model, record, figures and card.
 """
 
 from __future__ import annotations
@@ -164,6 +165,7 @@ def main() -> None:
     )
     from hf_embinit.runs.finish import draw_tables, finish_run, test_scores
     from hf_embinit.runs.folder import prepare_run_folder
+    from hf_embinit.runs.publishing import take_push_to_hub
     from hf_embinit.runs.record import RunRecord, device_name, history_from_log
     from hf_embinit.runs.training import (
         EpochClock,
@@ -189,6 +191,14 @@ def main() -> None:
         training_args.resume_from_checkpoint,
         {**vars(model_args), **vars(data_args), "seed": training_args.seed},
         is_main_process=training_args.process_index == 0,
+    )
+    hub = take_push_to_hub(
+        training_args,
+        task="translation",
+        dataset=data_args.dataset,
+        init=model_args.init,
+        tokenizer=model_args.tokenizer,
+        seed=training_args.seed,
     )
     set_seed(training_args.seed)
 
@@ -344,6 +354,8 @@ def main() -> None:
         for pair, text in zip(data["test"], texts, strict=True)
     ]
     print(finish_run(run.folder, record, sorted(samples, key=lambda sample: sample["row"])))
+    if hub is not None:
+        print(hub.publish(run.folder))
 
 
 if __name__ == "__main__":

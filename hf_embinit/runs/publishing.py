@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,8 +134,16 @@ def take_push_to_hub(args: TrainingArguments, **identity: Any) -> PushTarget | N
     with `--hub_private_repo`) and sees that it holds no other run. `identity` is what tells runs apart:
     `task`, `dataset`, `init`, `tokenizer`, `seed`. Raises `PublishError` and `InvalidArgumentError`.
     """
+    return take_pushes_to_hub(args, [identity.pop("init")], **identity)[0]
+
+
+def take_pushes_to_hub(
+    args: TrainingArguments, inits: Sequence[str], **identity: Any
+) -> list[PushTarget | None]:
+    """The same for a recipe that makes a run of each of `inits`: of several, each has a repository of its own,
+    `<hub_model_id>-<init>`."""
     if not args.push_to_hub:
-        return None
+        return [None] * len(inits)
     if getattr(args, "hub_revision", None):
         raise InvalidArgumentError(
             f"--hub_revision {args.hub_revision}: a run is published on main and {INIT_BRANCH!r}, "
@@ -143,13 +151,16 @@ def take_push_to_hub(args: TrainingArguments, **identity: Any) -> PushTarget | N
         )
     args.push_to_hub = False
     name = args.hub_model_id or Path(str(args.output_dir)).resolve().name
-    target = PushTarget(name, args.hub_private_repo, args.hub_token)
-    if args.process_index == 0:
-        repository = HubRepository(name, private=target.private, token=target.token)
-        _check_free(repository, repository.main(), identity, False)
-        logger.info("The finished run will be published as %s.", repository.repo_id)
-        return PushTarget(repository.repo_id, target.private, target.token)
-    return target
+    names = [name] if len(inits) == 1 else [f"{name}-{init}" for init in inits]
+    targets: list[PushTarget | None] = []
+    for name, init in zip(names, inits, strict=True):
+        if args.process_index == 0:
+            repository = HubRepository(name, private=args.hub_private_repo, token=args.hub_token)
+            _check_free(repository, repository.main(), {**identity, "init": init}, False)
+            name = repository.repo_id
+            logger.info("The finished run will be published as %s.", name)
+        targets.append(PushTarget(name, args.hub_private_repo, args.hub_token))
+    return targets
 
 
 def read_config(folder: Path) -> dict[str, Any]:
