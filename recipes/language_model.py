@@ -292,7 +292,7 @@ def main() -> None:
         texts = {split: rows["text"][:] for split, rows in data.items()}
         texts["train"] = texts["train"][: data_args.max_train_samples]
         own = None if new else load_pretrained(AutoTokenizer, path, f"--model {model_args.model}")
-        tokenizer = own
+        tokenizer: Any = own
         if own is None or model_args.tokenizer is not None:
             tokenizer = load_tokenizer(
                 model_args.tokenizer or "gpt2",
@@ -403,7 +403,7 @@ def main() -> None:
     # ---------------------------------------------------------------------------------------------------
     scores: dict[str, float] = {}
     for split in packed.keys() - {"train"}:
-        found = test_scores(trainer.predict(packed[split].blocks, metric_key_prefix=split).metrics)
+        found = test_scores(trainer.predict(packed[split].blocks, metric_key_prefix=split).metrics or {})
         names = {f"{split}_loss_{i}": f"_{name}" for i, name in enumerate(models)} if twin else {}
         for key, suffix in (names or {f"{split}_loss": ""}).items():
             scores[f"{split}_loss{suffix}"] = found[key]

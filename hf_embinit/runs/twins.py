@@ -92,7 +92,7 @@ def compared_rows(model: PreTrainedModel, counts: Tensor, most_frequent: int | N
 
     A padding row is left out. Raises `InvalidArgumentError` when no more than k are left.
     """
-    table = _table(model, "input")
+    table = EmbeddingTables(model).input_tables[0]
     if most_frequent is None:
         rows = torch.arange(table.num_embeddings)
     else:
@@ -106,11 +106,6 @@ def compared_rows(model: PreTrainedModel, counts: Tensor, most_frequent: int | N
             "choose a number between 1 and that"
         )
     return rows
-
-
-def _table(model: PreTrainedModel, role: str) -> Any:
-    tables = EmbeddingTables(model)
-    return (tables.input_tables if role == "input" else tables.output_tables)[0]
 
 
 class TwinRecorder(TrainerCallback):
@@ -141,7 +136,7 @@ class TwinRecorder(TrainerCallback):
         self.max_grad_norm = max_grad_norm
         self.curves = list(RECORDED)
         first = next(iter(twins.models.values()))
-        output = EmbeddingTables(first).output_tables  # type: ignore[arg-type]
+        output = EmbeddingTables(first).output_tables
         if output and output[0].tied_to is None and output[0].parameter.requires_grad:
             self.curves.append(("output", "inner_product"))
 
@@ -171,10 +166,10 @@ class TwinRecorder(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        metrics: dict[str, float],
         **kwargs: Any,
     ) -> None:
         """Writes the row."""
+        metrics = kwargs["metrics"]
         start = time.perf_counter()
         row: dict[str, Any] = {"step": state.global_step, "epoch": state.epoch or 0.0}
         count = int(self.twins.loss_count)
@@ -182,7 +177,7 @@ class TwinRecorder(TrainerCallback):
             if count:
                 row[f"train_loss_{name}"] = float(self.twins.loss_sums[i]) / count
             row[f"validation_loss_{name}"] = metrics[f"eval_loss_{i}"]
-            table = _read(model, "input")[self.rows.to(model.device)]  # type: ignore[index]
+            table = _read(model, "input", self.rows)
             statistics = embedding_statistics(table, effective_rank=False)
             row[f"std_{name}"] = statistics.std
             row[f"row_norm_mean_{name}"] = statistics.row_norm_mean
@@ -200,7 +195,7 @@ class TwinRecorder(TrainerCallback):
         a, b = list(self.twins.models.values())[:2]
         found: dict[str, float] = {}
         for role, metric in self.curves:
-            x, y = (_read(m, role)[self.rows.to(m.device)] for m in (a, b))  # type: ignore[index]
+            x, y = (_read(model, role, self.rows) for model in (a, b))
             values = knn_match_similarity(x, y, self.k, metric, per_token=True).cpu().double()
             name = f"knn_{role}_{metric}"
             found[name] = float(values.mean())
@@ -212,9 +207,10 @@ class TwinRecorder(TrainerCallback):
         return found
 
 
-def _read(model: Any, role: str) -> Tensor:
+def _read(model: Any, role: str, rows: Tensor) -> Tensor:
     tables = EmbeddingTables(model)
-    return tables.read((tables.input_tables if role == "input" else tables.output_tables)[0])
+    table = (tables.input_tables if role == "input" else tables.output_tables)[0]
+    return tables.read(table)[rows.to(table.parameter.device)]
 
 
 def trajectory(log_history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..hub_access import hub_is_reachable
+from ..tables import EmbeddingTables
 from .data import find_folder, load_file, load_folder, load_from_hub
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, block_size: int) -> None:
             f"--block_size {block_size}: give a length from 2 to the {positions or 'number of'} positions of "
             "the model"
         )
-    size = model.get_input_embeddings().num_embeddings
+    size = EmbeddingTables(model).input_tables[0].num_embeddings
     if len(tokenizer) > size:
         raise InvalidArgumentError(
             f"the tokenizer has {len(tokenizer)} tokens, but the model's embeddings have {size} rows"
