@@ -36,8 +36,9 @@ EXIT_CODES = """exit codes:
     0  done
     1  it could not be done; stderr says why
     2  the command line cannot be read
-  130  interrupted (Ctrl-C); 143: told to end. What was half-written is gone
+  130  interrupted (Ctrl-C): what was half-written is gone
   141  whoever read the output stopped reading
+  143  told to end (SIGTERM): what was half-written is gone
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
 import os
 import select
@@ -19,6 +20,15 @@ CHROMIUM = next(
 _READY = "document.readyState === 'complete' && [...document.images].every(i => i.complete)"
 
 
+def _pipe() -> tuple[int, int]:
+    """A pipe whose ends are not 3 and 4, where the browser will have its own."""
+    low = os.pipe()
+    ends = tuple(fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in low)
+    for end in low:
+        os.close(end)
+    return ends[0], ends[1]
+
+
 class Browser:
     """One page of a headless browser without a network; `events` is all it reported."""
 
@@ -27,15 +37,15 @@ class Browser:
         self.number = 0
         self.events: list[dict[str, Any]] = []
         self.buffer = b""
-        reads, self.to_browser = os.pipe()
-        self.from_browser, writes = os.pipe()
+        reads, self.to_browser = _pipe()
+        self.from_browser, writes = _pipe()
         flags = [
             "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
             "--host-resolver-rules=MAP * ~NOTFOUND", "--remote-debugging-pipe", f"--user-data-dir={profile}",
         ]  # fmt: skip
         self.process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "sh", CHROMIUM, *flags, "about:blank"],
+            ["bash", "-c", f'exec "$@" 3<&{reads} 4>&{writes}', "bash", CHROMIUM, *flags, "about:blank"],
             pass_fds=(reads, writes),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

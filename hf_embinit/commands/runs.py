@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DataNotFoundError
+from ..errors import DataNotFoundError, RunFolderError
 from . import Answer, Command, flag
 
 if TYPE_CHECKING:
     from ..runs.record import RunRecord
+
+logger = logging.getLogger(__name__)
 
 
 def _results_flags(parser: ArgumentParser) -> None:
@@ -31,13 +34,21 @@ def _results(args: Namespace) -> Answer:
 
 
 def _records(source: str) -> list[RunRecord]:
-    from ..runs.aggregate import read_records
+    from ..hub_access import hub_file
     from ..runs.record import RESULTS_NAME, read_record
 
     if Path(source).exists():
-        return read_records(source)
-    from ..hub_access import hub_file
-
+        records = []
+        for path in sorted(Path(source).rglob(RESULTS_NAME)):
+            try:
+                records.append(read_record(path))
+            except RunFolderError as error:  # a report's numbers, say
+                logger.warning("left out: %s", error)
+        if not records:
+            raise DataNotFoundError(
+                f"no run's {RESULTS_NAME} below {source!r}: give the folder of one or more finished runs"
+            )
+        return records
     found = hub_file(
         source, RESULTS_NAME, way_out="Give a folder of finished runs, or the id of a published one."
     )
@@ -63,12 +74,30 @@ RESULTS = Command(
 def _compare_flags(parser: ArgumentParser) -> None:
     for name in ("a", "b"):
         parser.add_argument(name, help="folder or Hub id of a checkpoint, or file of vectors")
+    flag(parser, "k", type=int, default=10, help="nearest neighbors compared, in tokens (default: 10)")
+    flag(parser, "table", help="name or pattern of the tensor in both, for models with several tables")
+    flag(
+        parser,
+        "revisions",
+        nargs=2,
+        metavar=("A", "B"),
+        default=(None, None),
+        help="branches, tags or commits of the two Hub ids",
+    )
+    flag(parser, "allow_pickle", action="store_true", help="read checkpoints that have no safetensors")
 
 
 def _compare(args: Namespace) -> Answer:
     import hf_embinit
 
-    comparison = hf_embinit.compare(args.a, args.b)
+    comparison = hf_embinit.compare(
+        args.a,
+        args.b,
+        k=args.k,
+        table=args.table,
+        revisions=tuple(args.revisions),
+        allow_pickle=args.allow_pickle,
+    )
     return Answer(str(comparison), comparison.to_dict())
 
 
@@ -76,7 +105,10 @@ COMPARE = Command(
     summary="put the embeddings of two checkpoints side by side",
     description="Compares the input embeddings of two checkpoints: how far they agree on the neighbors of "
     "their shared tokens (KNN match similarity), their statistics, and how each came about.",
-    examples=("hf-embinit compare runs/a runs/b", "hf-embinit compare user/a user/b --json"),
+    examples=(
+        "hf-embinit compare runs/a runs/b",
+        "hf-embinit compare user/name user/name --revisions init main --json",
+    ),
     add_flags=_compare_flags,
     run=_compare,
 )

@@ -124,22 +124,23 @@ def check_output(folder: str | os.PathLike[str]) -> None:
 def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """A hidden folder beside `folder` to write into, which takes its name at the end.
 
-    After an error there is neither; raises what `check_output` raises.
+    After an error there is neither; raises `RunFolderError` for a folder that is taken or cannot be written.
     """
+    check_output(folder)
     path = Path(folder).absolute()
-    check_output(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    hidden.mkdir()
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hidden.mkdir()
         yield hidden
-        check_output(path)
+        check_output(folder)
         if path.exists():
             path.rmdir()
         hidden.rename(path)
-    except BaseException:
+    except OSError as error:
+        raise RunFolderError(f"--output_dir {folder} cannot be written: {error}") from error
+    finally:
         shutil.rmtree(hidden, ignore_errors=True)
-        raise
 
 
 def save_checkpoint(folder: str | os.PathLike[str], model: PreTrainedModel, tokenizer: Any) -> None:
