@@ -201,9 +201,8 @@ class _Expansion:
             variables["smoke"] = str(self.smoke)
             arguments |= self.file.smoke.get("arguments", {})
             arguments |= {k: v for part in parts[1:] for k, v in part.smoke.items()}
-        arguments |= {k: v for pattern, k, v in self.changes if selected(column, row, [pattern])} | dict(
-            point
-        )
+        arguments |= {k: v for pattern, k, v in self.changes if selected(column, row, [pattern])}
+        arguments |= point
         try:
             arguments = {k: _fill(v, variables) for k, v in arguments.items() if v is not None}
             results = _fill(_last(parts, "results") or RESULTS_NAME, variables)

@@ -296,7 +296,7 @@ def run_here(
     guard, started = threading.Lock(), 0
     outcomes: list[Outcome] = []
     problems: list[BaseException] = []
-    gpus = _gpu_count()
+    gpus = _gpus()
 
     def work(number: int) -> None:
         nonlocal started
@@ -335,7 +335,7 @@ def _stages(runs: Sequence[Run], launch: Launch) -> Iterator[list[Run]]:
     yield [run for run in runs if run.needs and all(is_finished(launch.root / "runs" / n) for n in run.needs)]
 
 
-def _gpu_count() -> list[str]:
+def _gpus() -> list[str]:
     """Names of the GPUs as CUDA_VISIBLE_DEVICES has them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:

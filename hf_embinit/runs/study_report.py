@@ -113,10 +113,7 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
 
 def write_smoke_files(folder: Path) -> Path:
     """Writes `vectors.txt` and `analogies.txt` for smoke runs, small and random; gives the folder."""
-    text = (
-        "a an the man woman child dog two in on and ein eine der die das mann frau kind hund zwei auf und mit"
-    )
-    words = text.split()
+    words = "a the man woman child dog two in on ein der die mann frau kind hund zwei auf und".split()
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(len(words), 16, generator=generator).tolist()
     lines = [" ".join([word, *(f"{x:.4f}" for x in row)]) for word, row in zip(words, rows, strict=True)]

@@ -385,8 +385,9 @@ def provenance(scores: Sequence[Scores], command: str) -> str:
     for record in records:
         for name, version in record["versions"].items():
             versions.setdefault(name, set()).add(version)
-        for name, digest in (record.get("data") or {}).items():
-            data.setdefault(f"{record.get('dataset', '')} {name}".strip(), set()).add(digest)
+        for name, split in (record.get("data") or {}).items():
+            digest = f"{split['rows']:,} rows, {split['sha256']}"
+            data.setdefault(f"{record['dataset']} {name}", set()).add(digest)
     commits = versions.pop("commit", set())
     lines = [
         f"- command: `{command}`",
