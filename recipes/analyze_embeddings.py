@@ -1,3 +1,11 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-embinit[recipes]"]
+#
+# [tool.hf-jobs]
+# flavor = "cpu-upgrade"
+# timeout = "1h"
+# ///
 """Look at embedding tables: will they hurt as the start of a transformer, why, and what to do instead?
 
     python recipes/analyze_embeddings.py --sources glove.6B.300d.txt --html

@@ -1,3 +1,11 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-embinit[recipes]"]
+#
+# [tool.hf-jobs]
+# flavor = "a10g-small"
+# timeout = "2h"
+# ///
 """Add tokens to a trained language model in several ways; see what each costs at once and after training.
 
     python recipes/expand_vocab.py
@@ -131,7 +139,7 @@ def main() -> None:
     )
     from hf_embinit.runs.training import table_statistics
     from hf_embinit.tasks.caption_model import caption_language_model
-    from hf_embinit.tasks.data import find_folder
+    from hf_embinit.tasks.data import data_digests, find_folder
     from hf_embinit.tasks.language_modeling import load_texts, pack_blocks
     from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
     from hf_embinit.vocabulary.shift import shift_by_prefix
@@ -249,6 +257,7 @@ def main() -> None:
                 "device": device_name(training_args.device),
                 "world_size": training_args.world_size,
             },
+            data=data_digests(data),
         )
         plot_kl_histograms({init: kl}, folder / "figures" / "kl_before_training.png", bound=bound)
         plot_curves({init: history}, folder / "figures" / "perplexity.png", reference=reference)

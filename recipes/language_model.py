@@ -1,3 +1,11 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-embinit[recipes]"]
+#
+# [tool.hf-jobs]
+# flavor = "a10g-small"
+# timeout = "6h"
+# ///
 """Train a decoder-only language model from named embeddings, or two of them side by side.
 
     accelerate launch recipes/language_model.py --init glove_xavier
@@ -244,7 +252,7 @@ def main() -> None:
     )
     from hf_embinit.runs.trajectory_figures import plot_trajectory
     from hf_embinit.runs.twins import TwinRecorder, Twins, compared_rows, trajectory, twin_metrics
-    from hf_embinit.tasks.data import find_folder
+    from hf_embinit.tasks.data import data_digests, find_folder
     from hf_embinit.tasks.language_modeling import (
         check_fits,
         continuations,
@@ -465,6 +473,7 @@ def main() -> None:
             "device": device_name(training_args.device),
             "world_size": training_args.world_size,
         },
+        data=data_digests(data),
     )
     shown = packed["test" if "test" in packed else "validation"].blocks
     samples = continuations({folders[n] or "prediction": m for n, m in models.items()}, tokenizer, shown)

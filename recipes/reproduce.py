@@ -1,3 +1,11 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-embinit[recipes]"]
+#
+# [tool.hf-jobs]
+# flavor = "a10g-large"
+# timeout = "1d"
+# ///
 """Reproduce a table of a paper: run what is missing of its matrix, and write the table beside the paper's.
 
     python recipes/reproduce.py table1 --dry_run

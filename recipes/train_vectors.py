@@ -1,3 +1,11 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-embinit[recipes]"]
+#
+# [tool.hf-jobs]
+# flavor = "cpu-upgrade"
+# timeout = "2h"
+# ///
 """Train GloVe word vectors on one's own text, and write them as a file that every recipe's --vectors reads.
 
     python recipes/train_vectors.py --corpus multi30k:de tatoeba:de --language de --output de.300d.txt

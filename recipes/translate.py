@@ -1,3 +1,11 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-embinit[recipes]"]
+#
+# [tool.hf-jobs]
+# flavor = "a10g-small"
+# timeout = "6h"
+# ///
 """Train a vanilla encoder-decoder for translation from named embeddings, test it, and explain what came out.
 
     accelerate launch recipes/translate.py --init glove_xavier
@@ -174,6 +182,7 @@ def main() -> None:
         table_statistics,
         train_seconds,
     )
+    from hf_embinit.tasks.data import data_digests
     from hf_embinit.tasks.encoded import sort_by_length, token_counts
     from hf_embinit.tasks.translation import (
         PairCollator,
@@ -347,6 +356,7 @@ def main() -> None:
             "world_size": training_args.world_size,
         },
         signature={f"test_{name}": text for name, text in test_metrics.signatures.items()},
+        data=data_digests(data),
     )
     texts, _ = decode_predictions(tokenizer, predicted.predictions)
     samples = [

@@ -71,6 +71,8 @@ class RunRecord:
     versions: dict[str, str] = field(default_factory=lambda: collect_versions())
     signature: dict[str, str] = field(default_factory=dict)
     """Metric name -> signature of the tool that computed it (`test_bleu` -> sacreBLEU's)."""
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Split -> `rows` and `sha256` of the texts and labels that were used."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values. NaN and infinities become None, since JSON has no word for them."""
@@ -155,6 +157,8 @@ def read_record(folder: str | os.PathLike[str]) -> RunRecord:
     except ValueError as error:
         raise RunFolderError(f"{path} is damaged: {error}") from None
     known = {f.name for f in dataclasses.fields(RunRecord)}
+    if isinstance(values, dict):
+        values.setdefault("data", {})  # records of before have none
     if not isinstance(values, dict) or set(values) != known:
         keys = set(values) if isinstance(values, dict) else set()
         raise RunFolderError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.errors import HfHubHTTPError
 
@@ -132,3 +134,14 @@ def find_folder(name: str, data_dir: str | None) -> Path | None:
         if (root / name).is_dir():
             return root / name
     return None
+
+
+def data_digests(data: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:
+    """Split -> `rows` and `sha256` of its columns, the same for the same texts from whatever file."""
+    found = {}
+    for split, rows in data.items():
+        digest = hashlib.sha256()
+        for column in sorted(rows.column_names):
+            digest.update(json.dumps([column, rows[column][:]], ensure_ascii=False).encode())
+        found[split] = {"rows": len(rows), "sha256": digest.hexdigest()}
+    return found
