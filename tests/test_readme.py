@@ -5,12 +5,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from hf_embinit.__main__ import COMMANDS, _parser, main
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -30,13 +35,81 @@ def initialisers() -> str:
     return "\n".join(lines) + "\n"
 
 
+PAPERS = [
+    ("Glorot & Bengio 2010, Eq. 16", "Xavier-uniform tables", "hf_embinit.moments.xavier_bound"),
+    (
+        "Kim et al. 2024, Eq. 1 and 4",
+        "A table moved to the moments of another",
+        "hf_embinit.moments.standardize",
+    ),
+    ("Kim et al. 2024, Eq. 2", "Position encodings", "hf_embinit.measures.statistics.position_encoding"),
+    (
+        "Kim et al. 2024, Eq. 3",
+        "Words and positions in their sum",
+        "hf_embinit.measures.absorption.absorption",
+    ),
+    ("Kim et al. 2024, section 3.4", "Shuffled entries", "hf_embinit.moments.shuffle"),
+    (
+        "Kim et al. 2024, Table 4",
+        "The transformations",
+        "hf_embinit.measures.absorption.table_4_transformations",
+    ),
+    (
+        "Kim et al. 2024, Tables 2, 4, 6 and 8",
+        "The same of your own vectors",
+        "hf-embinit analyze vectors.txt --html",
+    ),
+    ("Zhang 2021, sections 3 to 6", "The interventions", "hf-embinit surgery --list"),
+    ("Zhang 2021, sections 3 to 6", "One or several of them", "hf_embinit.surgery.apply"),
+    ("Zhang 2021, Table 2", "Vocabularies compared", "hf_embinit.measures.overlap.vocabulary_overlap"),
+    (
+        "Zhang 2021, Table 2",
+        "English-like contexts",
+        "hf_embinit.measures.overlap.english_like_contexts",
+    ),
+    ("The Butterfly Effect", "KNN match similarity", "hf_embinit.measures.knn.knn_match_similarity"),
+    ("Hewitt 2021", "New tokens in one call", "hf_embinit.vocabulary.expand_vocabulary"),
+    ("Hewitt 2021", "The bound on the KL divergence", "hf_embinit.measures.divergence.expansion_bound"),
+    ("Pennington et al. 2014", "GloVe vectors of your own text", "hf_embinit.vectors.train_glove"),
+]
+"""Part of a paper, what it is, and the function or command that does it."""
+STUDIES = ROOT / "hf_embinit" / "runs" / "studies"
+
+
+def papers() -> str:
+    """`PAPERS`, and each study that `recipes/reproduce.py` runs."""
+    studies = [
+        (path.stem, yaml.safe_load(path.read_text(encoding="utf-8"))) for path in STUDIES.glob("*.yaml")
+    ]
+    rows = [(s["source"], s["title"], f"python recipes/reproduce.py {name}") for name, s in studies]
+    lines = ["| paper | what | code |", "| --- | --- | --- |"]
+    lines += [f"| {source} | {what} | `{code}` |" for source, what, code in sorted(PAPERS + rows)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("code", [code for _, _, code in PAPERS])
+def test_every_function_and_command_of_the_papers_table_exists(code: str) -> None:
+    if code.startswith("hf-embinit "):
+        assert _parser().parse_args(shlex.split(code)[1:]).command in COMMANDS
+    else:
+        module, _, name = code.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_every_study_of_the_papers_table_can_be_planned() -> None:
+    from hf_embinit.runs.matrix import list_studies
+
+    assert sorted(path.stem for path in STUDIES.glob("*.yaml")) == sorted(list_studies())
+    assert (ROOT / "recipes" / "reproduce.py").is_file()
+
+
 def results() -> str:
     from hf_embinit.runs.aggregate import read_records, results_table
 
     return results_table(read_records(ROOT / "recipes" / "results" / "translate"))
 
 
-BLOCKS = {"initialisers": initialisers, "results": results}
+BLOCKS = {"initialisers": initialisers, "papers": papers, "results": results}
 
 
 def block(name: str) -> re.Pattern[str]:
@@ -61,6 +134,28 @@ def test_python_blocks_run(code: str, tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, cwd=tmp_path
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def command_lines() -> list[str]:
+    text = README.read_text(encoding="utf-8")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("hf-embinit ")]
+
+
+@pytest.mark.parametrize("line", command_lines())
+def test_command_lines_can_be_read(line: str) -> None:
+    assert _parser().parse_args(shlex.split(line, comments=True)[1:]).command in COMMANDS
+
+
+def test_console_blocks_print_what_they_show(capsys: pytest.CaptureFixture[str]) -> None:
+    blocks = re.findall(r"```console\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, shown = part.partition("\n")
+            program, *words = shlex.split(command)
+            assert (program, main(words)) == ("hf-embinit", 0)
+            assert capsys.readouterr().out == shown
 
 
 def test_the_gate_runs_the_readme_s_test_command() -> None:
