@@ -105,8 +105,10 @@ def describe_manifest(manifest: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _describe_table(table: Mapping[str, Any]) -> str:
-    first, last = table.get("rows") or (0, 0)
-    text = f"`{table.get('name')}` ({table.get('side')}), rows {first} to {last - 1}"
+    text = f"`{table.get('name')}`" + (f" ({table['side']})" if table.get("side") else "")
+    if table.get("rows"):
+        first, last = table["rows"]
+        text += f", rows {first} to {last - 1}"
     source = table.get("source")
     if source:
         text += f": vectors from `{source.get('name')}`"
@@ -145,10 +147,19 @@ def citations(record: RunRecord, manifest: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def _recipe(record: RunRecord) -> str:
+    """The script that made a run."""
+    if record.metrics.get("new_tokens"):
+        return "expand_vocab.py"
+    return {"translation": "translate.py", "classification": "classify.py"}.get(
+        record.task, "language_model.py"
+    )
+
+
 def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]]:
     """Data, settings and cost of the run."""
     link = f"[{hub_id}](https://huggingface.co/datasets/{hub_id})"
-    rows = [("data", link if hub_id else cell(record.dataset))]
+    rows = [("recipe", f"`recipes/{_recipe(record)}`"), ("data", link if hub_id else cell(record.dataset))]
     for key, label in _SETTINGS.items():
         if record.arguments.get(key) not in (None, "", -1, False):
             rows.append((label, cell(record.arguments[key])))
@@ -204,7 +215,11 @@ def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | 
     between = f" from `{languages[0]}` to `{languages[1]}`" if all(languages) else ""
     text = f"{kind} of {_count(record.parameters)} parameters, trained on {base_name(record.dataset)} for "
     start = _pretrained(record)
-    if start is None:
+    added = record.metrics.get("new_tokens")
+    if added:
+        text += f"{task}. Before that {added:.0f} tokens were added to `{base_name(record.tokenizer)}`, "
+        text += f"their rows initialized by `{record.init}`"
+    elif start is None:
         text += f"{task}{between}. Its embeddings were initialized by `{record.init}`"
     else:
         text += f"{task}. It started from `{base_name(start)}`"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import card_text as words
 from .card_text import describe_manifest
+from .paper_results import other_settings, paper_rows
 from .public_files import model_folders
 from .record import RunRecord, write_text
 
@@ -39,7 +40,20 @@ _METRICS = {
     "spearmanr": "Spearman correlation",
     "perplexity": "perplexity per token",
     "word_perplexity": "perplexity per word",
+    "bits_per_byte": "bits per byte",
     "loss": "loss (nats)",
+}
+_ALSO_MEASURED = {
+    "step_0_validation_perplexity": "perplexity per token before training, validation",
+    "step_0_validation_bits_per_byte": "bits per byte before training, validation",
+    "kl_mean": "KL to the model before expansion, mean over positions (nats)",
+    "kl_median": "KL to the model before expansion, median (nats)",
+    "kl_max": "KL to the model before expansion, largest (nats)",
+    "kl_bound": "bound of that KL for new rows at the mean (nats)",
+    "new_token_mass": "probability on new tokens before training",
+    "knn_input_inner_product": "KNN match of the two models' input embeddings at the last step",
+    "knn_peak": "KNN match at its highest",
+    "knn_peak_step": "step of the highest KNN match",
 }
 
 
@@ -53,6 +67,8 @@ def render_card(
     initialized_at: str | None = None,
     repo_id: str | None = None,
     model_folder: str = "",
+    folder: str = "path/to/this/folder",
+    record_at: str = "results.json",
     license: str | None = None,
 ) -> ModelCard:
     """The card of one run: YAML metadata with the evaluation results, and the text.
@@ -87,6 +103,7 @@ def render_card(
         eval_results=eval_results(record) or None,
         model_name=name,
     )
+    paper = paper_rows(record)
     columns = [column for column in samples[0] if column != "row"] if samples else []
     return ModelCard.from_template(
         data,
@@ -95,22 +112,35 @@ def render_card(
         summary=words.summary(record, config, initialized_at),
         provenance=describe_manifest(manifest),
         statistics=words.statistics_rows(record),
-        results=[
-            (f"{_METRICS[m]}, {split}", f"{value:.4g}", words.signature(record.signature.get(f"{split}_{m}")))
-            for m, split, value in _scores(record)
-        ],
+        results=shown_scores(record),
         selection=words.selection(record),
+        paper=[(r.what, f"{r.ours:.4g}", r.paper, r.source) for r in paper],
+        other_settings=other_settings(record) if paper else [],
         figures=list((figures or {}).items()),
         sample_columns=columns,
         sample_split=words.scored_split(record),
         samples=[[words.cell(sample[column]) for column in columns] for sample in samples],
-        usage=words.usage(config, repo_id or "path/to/this/folder", model_folder),
+        usage=words.usage(config, repo_id or folder, model_folder),
         settings=words.settings_rows(record, hub_id),
+        record_at=record_at,
         versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),
         limits=words.limits(record),
         license_text=words.license_text(license),
         citations=words.citations(record, manifest),
     )
+
+
+def shown_scores(record: RunRecord) -> list[tuple[str, str, str]]:
+    """(metric and split, value, signature) of what a card shows, the task's first score first."""
+    scores = [
+        (f"{_METRICS[m]}, {split}", f"{value:.4g}", words.signature(record.signature.get(f"{split}_{m}")))
+        for m, split, value in _scores(record)
+    ]
+    return scores + [
+        (label, f"{record.metrics[name]:.4g}", "")
+        for name, label in _ALSO_MEASURED.items()
+        if record.metrics.get(name) is not None
+    ]
 
 
 def run_pages(

@@ -1,0 +1,98 @@
+"""What a paper prints for a run like this one: looked up in the study files, which hold the papers'
+numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from .matrix import RUN_PREFIX, Cell, Study, list_studies, load_study
+from .record import RunRecord
+from .study_tables import field_value
+
+_RECIPES = {
+    "translation": "translate.py",
+    "classification": "classify.py",
+    "language_modeling": "language_model.py",
+}
+_SETTINGS = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "d_model", "num_layers")
+"""Arguments that make a run another one than the paper's."""
+_LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One number of a run beside the paper's."""
+
+    what: str
+    ours: float
+    paper: str
+    """As the paper prints it, with its standard deviation if it has one."""
+    source: str
+
+
+def paper_rows(record: RunRecord) -> list[PaperRow]:
+    """The numbers that a paper has for the data, the model and the initialiser of `record`; empty without
+    any.
+
+    A cell of a study counts when the recipe is the record's and every argument of the cell has the same value
+    in the record; cells that were searched over a grid have no settings to compare with, and are left out.
+    """
+    values = record.to_dict()
+    rows = []
+    for study, cell in _printed_cells():
+        ((point, runs),) = cell.points
+        if point or runs[0].recipe != _RECIPES.get(record.task) or not _same(runs[0].arguments, values):
+            continue
+        for value, printed in zip(cell.values, cell.paper, strict=False):
+            ours = field_value(values, value.field)
+            if ours is not None and printed[0] is not None:
+                what = f"{study.columns[cell.column].title}, {value.title}"
+                rows.append(PaperRow(what, value.scale * ours, printed[2], study.file.source))
+    return rows
+
+
+def other_settings(record: RunRecord) -> list[str]:
+    """What sets a run apart from the paper's settings for its data (`num_train_epochs 5 instead of 20`), and
+    vectors that were given by hand."""
+    from ..tasks import classification, translation
+
+    found = record.arguments
+    if record.task == "translation":
+        preset = translation.preset(record.dataset, record.tokenizer)
+    elif record.task == "classification":
+        preset = classification.preset(record.dataset, found.get("model", "vanilla"), record.tokenizer)
+    else:
+        return []
+    told = [
+        f"{key} {found[key]:g} instead of {preset[key]:g}"
+        for key in _SETTINGS
+        if key in found and preset.get(key) is not None and float(found[key]) != float(preset[key])
+    ]
+    told += [f"{key} {found[key]}" for key in (*_LIMITS, "vectors", "target_vectors") if found.get(key)]
+    return told + ([f"max_steps {found['max_steps']}"] if found.get("max_steps", -1) > 0 else [])
+
+
+@cache
+def _printed_cells() -> list[tuple[Study, Cell]]:
+    """The cells that a paper prints numbers for."""
+    studies = [load_study(name) for name in list_studies()]
+    return [
+        (study, cell) for study in studies for cell in study.cells if cell.paper and len(cell.points) == 1
+    ]
+
+
+def _same(arguments: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    named = {key: record[key] for key in ("dataset", "init", "tokenizer")}
+    found = {**record["arguments"], **named, "task": record["dataset"]}
+    return all(
+        _plain(value) == _plain(found.get(key)) and not str(value).startswith(RUN_PREFIX)
+        for key, value in arguments.items()
+    )
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value

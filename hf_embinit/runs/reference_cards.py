@@ -1,0 +1,118 @@
+"""Cards of runs of which only the record is kept: rendered from `results.json` alone, with an index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunFolderError
+from . import card_text as words
+from .cards import render_card, shown_scores
+from .record import RESULTS_NAME, RunRecord, read_record
+
+INDEX = "README.md"
+_CLASSES = {
+    "translation": "ForConditionalGeneration",
+    "classification": "ForSequenceClassification",
+    "language_modeling": "ForCausalLM",
+}
+
+
+def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> dict[str, str]:
+    """The cards of every run record below `results`, as files of `folder`: name -> text, and the index.
+
+    Records of other things (reports, comparisons) are passed over. A card says where its record is, relative
+    to `folder`. The same records give the same text.
+    """
+    results, folder = Path(results), Path(folder)
+    cards: dict[str, str] = {}
+    rows = []
+    for path in sorted(results.rglob(RESULTS_NAME)):
+        try:
+            record = read_record(path)
+        except RunFolderError:
+            continue
+        place = path.parent.relative_to(results)
+        name = "-".join(place.parts) + ".md"
+        cards[name] = _card(record, path.parent, folder)
+        score = next((f"{metric} {value}" for metric, value, _ in shown_scores(record)), "")
+        cells = [f"[{place}]({name})", record.task.replace("_", " "), words.base_name(record.dataset)]
+        rows.append([*cells, f"`{record.init}`", str(record.seed), score])
+    header = ["run", "task", "data", "initializer", "seed", "first score"]
+    table = [header, ["---"] * len(header), *rows]
+    cards[INDEX] = "\n".join(
+        [
+            "# Model cards of the reference runs",
+            "",
+            "One card a run, rendered from its record under "
+            f"[`{_link(results, folder)}`]({_link(results, folder)}). The checkpoints themselves are not "
+            "kept here: the recipe named in a card makes them again, and `hf-embinit publish` puts a run "
+            "folder on the Hub with such a card.",
+            "",
+            *("| " + " | ".join(row) + " |" for row in table),
+            "",
+        ]
+    )
+    return cards
+
+
+def manifest_of_record(record: RunRecord) -> list[dict[str, Any]]:
+    """What a record knows of how the embeddings were initialised, as the event that a checkpoint would
+    carry.
+    """
+    event: dict[str, Any] = {"event": "initialize", "init": record.init, "seed": record.seed}
+    if record.metrics.get("new_tokens"):
+        added = {"tokens added": int(record.metrics["new_tokens"]), "to": words.base_name(record.tokenizer)}
+        return [{**event, "event": "expand", **added}]
+    if record.init in ("none", "kept"):
+        return []
+    two = len(record.embedding_statistics) > 1
+    tables = []
+    for name in record.embedding_statistics:
+        target = two and "decoder" in name.split(".")
+        vectors = record.arguments.get("target_vectors" if target else "vectors")
+        vectors = vectors or record.arguments.get("vectors")
+        tables.append(
+            {
+                "name": name,
+                "side": ("target" if target else "source") if two else None,
+                "source": {"name": vectors} if vectors else None,
+                "coverage": record.coverage.get(name),
+            }
+        )
+    return [{**event, "tables": tables}]
+
+
+def _card(record: RunRecord, run: Path, folder: Path) -> str:
+    figures = {
+        figure.stem.replace("_", " ").capitalize(): _link(figure, folder)
+        for figure in sorted((run / "figures").glob("*.png"))
+    }
+    card = render_card(
+        record,
+        manifest=manifest_of_record(record),
+        config=_config(record),
+        figures=figures,
+        repo_id=None,
+        folder=f"runs/{Path(record.arguments.get('output_dir') or run).name}",
+        record_at=_link(run / RESULTS_NAME, folder),
+    )
+    return str(card).rstrip() + "\n"
+
+
+def _config(record: RunRecord) -> dict[str, Any]:
+    """As much of the model's config as follows from the record."""
+    config: dict[str, Any] = {"architectures": [_CLASSES.get(record.task, "")]}
+    if _is_vanilla(record.task, record.arguments):
+        config |= {"model_type": "vanilla_transformer"}
+    return config
+
+
+def _is_vanilla(task: str, arguments: Mapping[str, Any]) -> bool:
+    return task == "translation" or arguments.get("model") == "vanilla"
+
+
+def _link(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()
