@@ -243,7 +243,7 @@ def main() -> None:
     from hf_embinit.tasks.classification_data import load_classification
     from hf_embinit.tasks.classification_vectors import classification_vectors
     from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
-    from hf_embinit.tasks.pretrained_classifier import load_pretrained_classifier
+    from hf_embinit.tasks.pretrained_classifier import check_length, load_pretrained_classifier
     from hf_embinit.vectors import SOURCES
 
     # --- names and options: what cannot work ends here, before any work
@@ -332,6 +332,7 @@ def main() -> None:
             model, tokenizer = load_pretrained_classifier(
                 model_args.model, model_args.tokenizer, **label_settings
             )
+        check_length(model, data_args.max_length)
 
         # --- embeddings and surgery
         # -----------------------------------------------------------------------------

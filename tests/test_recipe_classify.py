@@ -30,6 +30,7 @@ from transformers import (
 )
 
 import hf_embinit
+from hf_embinit.runs.aggregate import results_table
 from hf_embinit.runs.record import RunRecord, read_record
 
 ROOT = Path(__file__).parent.parent
@@ -141,7 +142,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
         num_hidden_layers=4,
         num_attention_heads=2,
         intermediate_size=24,
-        max_position_embeddings=64,
+        max_position_embeddings=128,
     )
     torch.manual_seed(0)
     BertModel(config).save_pretrained(path)
@@ -274,6 +275,8 @@ def test_glue_is_scored_on_its_validation_set(classify, glue, tmp_path) -> None:
     assert len(rows) == 12 and {row["label"] for row in rows} == {"negative", "positive"}
     assert "The first of the validation set" in (tmp_path / "run" / "README.md").read_text()
     assert not (tmp_path / "run" / "test_predictions.jsonl").exists()
+    table = results_table([record])
+    assert "| validation accuracy |" in table and f"{record.metrics['validation_accuracy']:.3f}" in table
 
 
 def test_embedded_pairs_are_scored_matched_and_mismatched(classify, tmp_path) -> None:
@@ -427,6 +430,15 @@ def test_a_pretrained_model_takes_no_vanilla_flags(classify, folder, bert, tmp_p
     assert done.returncode == 1 and "--d_model 16 shapes the vanilla encoder" in done.stderr
 
 
+def test_a_tokenizer_and_a_length_that_do_not_fit(classify, folder, bert, tmp_path) -> None:
+    tiny_tokenizers.tokenizer("wordpiece", 400).save_pretrained(tmp_path / "larger")
+    model = ["--task", str(folder), "--model", str(bert), *COMMON, "--output_dir", str(tmp_path / "run")]
+    done = classify(*model, "--tokenizer", str(tmp_path / "larger"))
+    assert done.returncode == 1 and "they do not belong together" in done.stderr
+    done = classify(*model, "--max_length", "129")
+    assert done.returncode == 1 and "--max_length 129 is more than the 128 positions" in done.stderr
+
+
 def test_a_model_without_a_list_of_layers(classify, folder, bert, tmp_path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(bert)
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "embedding_size": 8}
@@ -454,3 +466,4 @@ def test_help_explains_every_flag_of_ours(classify) -> None:
     assert "accelerate launch recipes/classify.py --init glove_xavier" in done.stdout
     for flag in ("--task", "--model", "--init", "--surgery", "--donor", "--vectors", "--learning_rate"):
         assert flag in done.stdout
+    assert "default: None" not in done.stdout and "(default: vanilla)" in done.stdout

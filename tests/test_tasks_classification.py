@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tiny_tokenizers
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VectorFileError
@@ -24,6 +25,7 @@ from hf_embinit.tasks.classification import (
 from hf_embinit.tasks.classification_data import load_classification
 from hf_embinit.tasks.classification_vectors import classification_vectors
 from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
+from hf_embinit.tasks.pretrained_classifier import load_pretrained_classifier
 
 GLUE = ("sst2", "mnli", "cola", "mrpc", "qnli", "qqp", "rte", "stsb", "wnli")
 
@@ -250,6 +252,16 @@ def test_vectors_of_an_embedded_corpus_are_its_own(monkeypatch, tmp_path) -> Non
     path.write_text("good 1 2\nother inf 1\n")
     vectors = classification_vectors("sst2", str(path), tokenizer=words, dim=2)
     assert vectors is not None and vectors.tokens == ["good"]
+
+
+def test_a_decoder_without_padding_pads_with_its_end(tmp_path) -> None:
+    tokenizer = tiny_tokenizers.tokenizer("byte_level")
+    tiny_tokenizers.model("gpt2", len(tokenizer)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, found = load_pretrained_classifier(str(tmp_path), num_labels=3)
+    assert model.config.pad_token_id == found.pad_token_id == tokenizer.eos_token_id
+    batch = found(["a dog", "two dogs in the snow"], padding=True, return_tensors="pt")
+    assert model(**batch).logits.shape == (2, 3)
 
 
 @pytest.mark.data

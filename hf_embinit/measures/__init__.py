@@ -1,4 +1,4 @@
-"""Measures of embedding tables, vocabulary expansions and translations: pure functions."""
+"""Measures of embedding tables, vocabulary expansions, translations and classifications: pure functions."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def load_pretrained_classifier(
 
     `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
     pads with its end-of-text token. Raises `DataNotFoundError` when there is no such model, and
-    `InvalidArgumentError` when transformers has no classifier for it, or it has no tokenizer.
+    `InvalidArgumentError` when transformers has no classifier for it, or no tokenizer is there that fits.
     """
     import torch
 
@@ -41,11 +41,26 @@ def load_pretrained_classifier(
         raise DataNotFoundError(f"no tokenizer in {name!r} (--tokenizer): {_first_line(error)}") from error
     if len(text_tokenizer) <= 1:  # what transformers makes of a folder without tokenizer files
         raise InvalidArgumentError(f"{name!r} has no tokenizer; give --tokenizer")
+    rows = loaded.get_input_embeddings().num_embeddings
+    if len(text_tokenizer) > rows:
+        raise InvalidArgumentError(
+            f"the tokenizer of {name!r} has {len(text_tokenizer)} tokens, but --model {model} only {rows} "
+            f"embeddings: they do not belong together"
+        )
     if text_tokenizer.pad_token is None:
         text_tokenizer.pad_token = text_tokenizer.eos_token
     if loaded.config.pad_token_id is None:
         loaded.config.pad_token_id = text_tokenizer.pad_token_id
     return loaded, text_tokenizer
+
+
+def check_length(model: PreTrainedModel, max_length: int) -> None:
+    """Raises `InvalidArgumentError` when texts may get longer than the model has positions for."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is not None and 0 < positions < max_length:
+        raise InvalidArgumentError(
+            f"--max_length {max_length} is more than the {positions} positions of the model; give no more"
+        )
 
 
 def _first_line(error: Exception) -> str:
