@@ -1,3 +1,11 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-embinit[recipes]"]
+#
+# [tool.hf-jobs]
+# flavor = "a10g-small"
+# timeout = "6h"
+# ///
 """Train a vanilla encoder from named embeddings, or take a pre-trained one apart and fine-tune it.
 
     accelerate launch recipes/classify.py --init glove_xavier
@@ -242,6 +250,7 @@ def main() -> None:
     )
     from hf_embinit.tasks.classification_data import load_classification
     from hf_embinit.tasks.classification_vectors import classification_vectors
+    from hf_embinit.tasks.data import data_digests
     from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
     from hf_embinit.tasks.pretrained_classifier import check_length, load_pretrained_classifier
     from hf_embinit.vectors import SOURCES
@@ -297,6 +306,7 @@ def main() -> None:
         }
         for split in data:
             data[split] = first_samples(data[split], limits[split])
+        digests = data_digests(data)
         label_settings: dict[str, Any] = {
             "num_labels": len(task.labels) or 1,
             "problem_type": "single_label_classification" if task.labels else "regression",
@@ -439,6 +449,7 @@ def main() -> None:
             "device": device_name(training_args.device),
             "world_size": training_args.world_size,
         },
+        data=digests,
     )
     print(finish_run(run.folder, record, prediction_rows(task, data[split], predicted.predictions)))
     if hub is not None:

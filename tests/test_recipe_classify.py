@@ -175,6 +175,11 @@ def test_the_run_folder_is_complete(finished, folder) -> None:
     assert record.metrics["validation_accuracy"] == best["validation_accuracy"]
     assert record.arguments["adam_beta2"] == 0.98 and record.arguments["learning_rate"] == 1e-4
     assert record.arguments["lr_scheduler_type"] == "constant"
+    assert {split: about["rows"] for split, about in record.data.items()} == {
+        "train": 96,
+        "validation": 24,
+        "test": 20,
+    }
     rows = predictions(path / "test_predictions.jsonl")
     assert [row["row"] for row in rows] == list(range(20))
     assert rows[1]["text"] == reviews(1, 201)[0]["sentence"] and rows[1]["label"] == "1"
