@@ -43,10 +43,10 @@ def publish_embeddings(
     """Publishes one table `[V, D]` as safetensors, with the tokenizer that names its rows, the manifest of
     where it came from, and a card. `load_vectors(repo_id)` and `--vectors user/name` read it.
 
-    `source` is a model or a tensor (which need `tokenizer=`), the folder or Hub id of a checkpoint, a file of
-    vectors, or vectors. `table` chooses one of several by name or pattern (`"*decoder*"`); the default is the
-    input table, of an encoder-decoder with two vocabularies the source's. The other arguments are those of
-    `publish`; one commit, and nothing is changed when it fails.
+    `source` is a model or a tensor (which need `tokenizer=`), the folder or Hub id of a checkpoint, a file
+    of vectors, or vectors. `table` chooses one of several by name or pattern (`"*decoder.embed_tokens*"`);
+    the default is the input table, of an encoder-decoder with two vocabularies the source's. The other
+    arguments are those of `publish`; one commit, and nothing is changed when it fails.
 
     Raises `InvalidArgumentError` when tokens and rows do not fit together, and `PublishError`.
     """
@@ -159,13 +159,15 @@ def _one_sided(tokenizer: Any, side: Literal["source", "target"]) -> tuple[Any, 
 
 
 def _word_tokenizer(words: list[str]) -> Any:
-    """A tokenizer whose tokens are the words of a file of vectors, in its order."""
+    """A tokenizer whose tokens are the words of a file of vectors, in its order; there is no unknown
+    token.
+    """
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
     if len(set(words)) != len(words):
         raise InvalidArgumentError("the words of the vectors are not all different")
-    backend = Tokenizer(models.WordLevel({word: row for row, word in enumerate(words)}, unk_token=words[0]))
+    backend = Tokenizer(models.WordLevel({word: row for row, word in enumerate(words)}))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=backend)
 
