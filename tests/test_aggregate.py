@@ -46,6 +46,17 @@ def test_seeds_share_a_row_and_settings_do_not(tmp_path) -> None:
     assert len(table) == 5
 
 
+def test_the_best_row_of_a_setting_stands_first() -> None:
+    scores = {"glove": 20.0, "xavier": 30.0, "bert": 25.0}
+    runs = [record(init, seed, scores[init]) for init in scores for seed in (0, 1)]
+    runs.insert(1, record("zeros", 0, 90.0, dataset="multi30k"))
+    rows = results_table([*runs, record("none", 0, 0.0, metrics={})]).splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == ["xavier", "bert", "glove", "none", "zeros"]
+    losses = [record(init, 0, 0.0, metrics={"validation_loss": score}) for init, score in scores.items()]
+    rows = results_table(losses).splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == ["glove", "bert", "xavier"]
+
+
 def test_what_was_not_measured_says_so() -> None:
     table = results_table([record("xavier", 0, 1.0), record("glove", 0, 0.0, metrics={}, best_epoch=None)])
     assert "| `glove` | 1 | not measured | not measured |" in table

@@ -42,8 +42,8 @@ def _records(source: str) -> list[RunRecord]:
         for path in sorted(Path(source).rglob(RESULTS_NAME)):
             try:
                 records.append(read_record(path))
-            except RunFolderError as error:  # a report's numbers, say
-                logger.warning("left out: %s", error)
+            except RunFolderError:  # a report's numbers, say
+                logger.warning("%s is left out: it is no complete record of a run", path)
         if not records:
             raise DataNotFoundError(
                 f"no run's {RESULTS_NAME} below {source!r}: give the folder of one or more finished runs"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import DataNotFoundError
@@ -30,6 +30,7 @@ COLUMNS = {
     "validation_loss": "validation loss",
 }
 """Metrics of a record that a table shows, in this order, where any record has them."""
+_LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "kl_mean")
 _SHARES = ("accuracy", "f1", "matthews", "pearsonr", "spearmanr", "knn", "kl_mean", "bits_per_byte")
 
 
@@ -45,7 +46,7 @@ def read_records(folder: str | Path) -> list[RunRecord]:
 
 def results_table(records: Iterable[RunRecord]) -> str:
     """A Markdown table for each task: runs that differ in nothing but the seed share a row, `mean (sd)` over
-    their n seeds."""
+    their n seeds. The rows of one setting stand together, the best by the first metric on top."""
     by_task: dict[str, list[RunRecord]] = defaultdict(list)
     for record in records:
         by_task[record.task].append(record)
@@ -63,7 +64,7 @@ def _task_table(records: Sequence[RunRecord]) -> str:
     models = any(model != "vanilla" for _, model, *_ in groups)
     header = ["data", *(["model"] if models else []), "tokenizer", "epochs", "init", "seeds"]
     rows = []
-    for (dataset, model, tokenizer, epochs, samples, init), group in groups.items():
+    for (dataset, model, tokenizer, epochs, samples, init), group in _best_first(groups, metrics):
         data = dataset if samples is None else f"{dataset}, first {samples}"
         cells = [data, *([_short(model)] if models else []), _short(tokenizer)]
         cells += [f"{epochs:g}" if epochs is not None else "", f"`{init}`", str(len(group))]
@@ -75,6 +76,23 @@ def _task_table(records: Sequence[RunRecord]) -> str:
     header += [*(COLUMNS[m] for m in metrics), "best epoch"]
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _best_first(
+    groups: Mapping[tuple, Sequence[RunRecord]], metrics: Sequence[str]
+) -> list[tuple[tuple, Sequence[RunRecord]]]:
+    """The groups, settings (all of a key but the initialiser) in the order in which they came."""
+    settings = list(dict.fromkeys(key[:-1] for key in groups))
+
+    def rank(item: tuple[tuple, Sequence[RunRecord]]) -> tuple[int, float]:
+        key, group = item
+        values = [r.metrics[metrics[0]] for r in group if metrics and metrics[0] in r.metrics]
+        if not values:
+            return settings.index(key[:-1]), float("inf")
+        mean = statistics.fmean(values)
+        return settings.index(key[:-1]), mean if metrics[0].endswith(_LOWER_IS_BETTER) else -mean
+
+    return sorted(groups.items(), key=rank)
 
 
 def _short(name: str) -> str:
