@@ -259,6 +259,24 @@ def test_cross_entropy_of_extreme_logits():
     torch.testing.assert_close(fast.PrivateCrossEntropy.apply(logits.clone(), labels, 1.0), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cross_entropy_in_blocks_of_rows(dtype, monkeypatch):
+    """Computed in float32 whatever the dtype; the gradient is rounded once."""
+    monkeypatch.setattr(fast, "_NUMBERS_AT_ONCE", 25)  # two rows of 11, then one
+    generator = torch.Generator().manual_seed(0)
+    logits = (3 * torch.randn(5, 11, generator=generator)).to(dtype)
+    labels = torch.tensor([0, 10, 3, 3, 7])
+    exact = logits.float().clone().requires_grad_()
+    expected = nn.functional.cross_entropy(exact, labels)
+    expected.backward()
+    ours = logits.clone().requires_grad_()
+    loss = fast.PrivateCrossEntropy.apply(ours.clone(), labels, 1 / 5)
+    loss.backward()
+    assert loss.dtype == torch.float32 and ours.grad.dtype == dtype
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(ours.grad, exact.grad.to(dtype))
+
+
 @pytest.mark.parametrize("dropout_rate", [0.0, 0.1])
 @pytest.mark.parametrize("encoding", ["sinusoidal", "relative"])
 @pytest.mark.parametrize("kind", KINDS)

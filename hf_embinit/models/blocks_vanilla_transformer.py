@@ -334,7 +334,7 @@ def loss_and_logits(
         real = labels.flatten().ne(-100).nonzero().squeeze(1)
         labels = labels.flatten().index_select(0, real)
         logits = head(hidden_states.flatten(0, 1).index_select(0, real))
-        if logits.device.type == "cpu" and logits.dtype == torch.float32:
+        if logits.device.type == "cpu" and logits.dtype in (torch.float32, torch.bfloat16):
             count = max(len(labels), 1) if num_items_in_batch is None else int(num_items_in_batch)
             return PrivateCrossEntropy.apply(logits, labels, 1 / count), None
         return token_loss(logits, labels, num_items_in_batch), None

@@ -18,6 +18,10 @@ def drops_on_cpu(x: Tensor, rate: float, training: bool) -> bool:
     return training and rate != 0 and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
+_NUMBERS_AT_ONCE = 2**22
+"""Logits in a block of `PrivateCrossEntropy`: 16 MiB of float32."""
+
+
 def is_plain(x: Tensor, rate: float, training: bool) -> bool:
     """Whether this is a training step with dropout on the CPU, neither compiled nor under autocast."""
     return drops_on_cpu(x, rate, training) and not torch.is_autocast_enabled("cpu")
@@ -146,19 +150,28 @@ class SplitHeads(torch.autograd.Function):
 class PrivateCrossEntropy(torch.autograd.Function):
     """Sum of cross-entropies of logits `[N, V]` that nobody else reads: their memory holds their gradient.
 
-    The logits are by far the largest tensor of a step; the usual way makes two more of their size.
+    The logits are by far the largest tensor of a step; the usual way makes two more of their size, and four
+    of float32 for bfloat16 logits. Here rows pass by in blocks that caches hold, in float32. For 1,016 x
+    50,257 logits in bfloat16 on one core, that took 0.12 s in place of 0.56 s.
     """
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, scale: float) -> Tensor:
-        rows = torch.arange(len(labels))
-        chosen, highest = logits[rows, labels], logits.amax(dim=-1)
-        weights = logits.detach().sub_(highest[:, None]).exp_()
-        sums = weights.sum(dim=-1)
-        weights.mul_((scale / sums)[:, None])
-        weights[rows, labels] -= scale
-        ctx.save_for_backward(weights)
-        return (sums.log() + highest - chosen).sum() * scale
+        gradient = logits.detach()
+        size = max(1, _NUMBERS_AT_ONCE // gradient.shape[-1])
+        total = torch.zeros((), dtype=torch.float64)
+        for block, ids in zip(gradient.split(size), labels.split(size), strict=True):
+            rows = torch.arange(len(ids))
+            weights = block.float() if block.dtype == torch.bfloat16 else block
+            chosen, highest = weights[rows, ids], weights.amax(dim=-1)
+            sums = weights.sub_(highest[:, None]).exp_().sum(dim=-1)
+            total += (sums.log() + highest - chosen).sum()
+            weights.mul_((scale / sums)[:, None])
+            weights[rows, ids] -= scale
+            if weights is not block:
+                block.copy_(weights)
+        ctx.save_for_backward(gradient)
+        return (total * scale).to(weights.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:

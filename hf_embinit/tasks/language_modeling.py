@@ -249,7 +249,7 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, block_size: int) -> None:
 
 
 def continuations(
-    models: Mapping[str, PreTrainedModel],
+    models: Mapping[str, Any],
     tokenizer: Any,
     blocks: Dataset,
     *,
