@@ -82,9 +82,12 @@ class Study:
     file: StudyFile
     columns: dict[str, Part]
     rows: dict[str, Part]
+    table: list[Cell]
+    """Every cell of the paper's table."""
     cells: list[Cell]
+    """The cells that are to be run."""
     changes: list[str]
-    """What `--only`, `--set` and `--smoke` changed, in words."""
+    """What `--set` and `--smoke` changed, in words."""
 
     @property
     def title(self) -> str:
@@ -132,29 +135,25 @@ def load_study(
     changes = [_override(text) for text in overrides]
     expansion = _Expansion(file, seeds, changes, smoke)
     smoke_only = file.smoke.get("only", []) if smoke is not None else []
-    cells = [
+    table = [
         expansion.cell(column, row)
         for column, row in itertools.product(file.columns, file.rows)
-        if selected(column, row, only)
-        and selected(column, row, smoke_only)
-        and not (file.without and selected(column, row, file.without))
+        if selected(column, row, smoke_only) and not (file.without and selected(column, row, file.without))
     ]
+    cells = [cell for cell in table if selected(cell.column, cell.row, only)]
     if not cells:
         raise InvalidArgumentError(
             f"--only {' '.join(only)}: no cell of {path.stem} matches. Columns: {', '.join(file.columns)}; "
             f"rows: {', '.join(file.rows)}"
         )
     for pattern, key, _ in changes:
-        if not any(selected(cell.column, cell.row, [pattern]) for cell in cells):
-            raise InvalidArgumentError(f"--set {pattern}:{key}: no cell of this plan matches {pattern!r}")
-    said = [f"--only {' '.join(only)}"] if only else []
-    said += ["--smoke: tiny models and data, these numbers mean nothing"] if smoke is not None else []
+        if not any(selected(cell.column, cell.row, [pattern]) for cell in table):
+            raise InvalidArgumentError(f"--set {pattern}:{key}: no cell of {path.stem} matches {pattern!r}")
+    said = ["--smoke: tiny models and data, these numbers mean nothing"] if smoke is not None else []
     said += [f"--set {text}" for text in overrides]
-    columns, rows = file.columns, file.rows  # cells left out by --only stay in the table, as not run
-    if smoke is not None:
-        columns = {name: part for name, part in columns.items() if any(c.column == name for c in cells)}
-        rows = {name: part for name, part in rows.items() if any(c.row == name for c in cells)}
-    return Study(path.stem, file, columns, rows, cells, said)
+    columns = {name: part for name, part in file.columns.items() if any(c.column == name for c in table)}
+    rows = {name: part for name, part in file.rows.items() if any(c.row == name for c in table)}
+    return Study(path.stem, file, columns, rows, table, cells, said)
 
 
 @dataclass

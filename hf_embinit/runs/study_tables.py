@@ -39,8 +39,8 @@ class Scores:
 
 
 def gather(study: Study, launch: Launch) -> list[Scores]:
-    """The scores of every cell, from the records of its finished runs."""
-    scores = [_scores(cell, launch) for cell in study.cells]
+    """The scores of every cell of the table, from the records of its finished runs."""
+    scores = [_scores(cell, launch) for cell in study.table]
     raw = {(s.cell.column, s.cell.row): [dict(by_seed) for by_seed in s.by_seed] for s in scores}
     for s in scores:
         for i, value in enumerate(s.cell.values):
