@@ -398,7 +398,7 @@ def test_data_that_cannot_be_learnt_from(classify, tmp_path, splits, sentence) -
     ("arguments", "sentence"),
     [
         (["--task", "sts2"], "Unknown task 'sts2'. Did you mean: "),
-        (["--task", "qqp"], "HF_EMBINIT_DATA"),
+        (["--task", "qqp"], "HF_EMBINIT_DATA to a folder that has it, in `glue/qqp`"),
         (["--task", "/nowhere/data"], "no folder here"),
         (["--init", "glove_xaver"], "Unknown init 'glove_xaver'. Did you mean: glove_xavier"),
         (["--surgery", "reverse"], "Unknown surgery 'reverse'. Did you mean: reversed"),

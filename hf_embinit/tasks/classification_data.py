@@ -119,7 +119,10 @@ def _load(task: str, data_dir: str | None, seed: int) -> tuple[DatasetDict, str]
         return load_folder(folder, _FILES), str(folder)
     hub_id = DATASETS[task].hub_id
     assert hub_id is not None
-    data = load_from_hub(hub_id, task)
+    try:
+        data = load_from_hub(hub_id, task)
+    except DataNotFoundError as error:
+        raise DataNotFoundError(f"--task {task}: {error}, in `glue/{task}`") from error
     return DatasetDict({_split_name(name): split for name, split in data.items()}), hub_id
 
 
