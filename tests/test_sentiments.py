@@ -1,4 +1,4 @@
-"""The sentiment corpus: labels that a reader of the surface agrees with and bags of words miss; text, vectors."""
+"""The sentiment corpus: labels that a reader of the surface agrees with and bags of words miss; vectors."""
 
 from __future__ import annotations
 
@@ -285,7 +285,9 @@ def test_many_polar_words_are_rare_in_training_and_frequent_in_the_text(splits, 
     rare = [word for word in FORMS if 1 <= train[word] < 12]
     assert len(rare) > 100
     assert np.median([wide[word] for word in rare]) > 30
-    held_out = [w for split in ("validation", "test") for r in splits[split] for w in caption_tokens(r["sentence"])]
+    held_out = [
+        w for split in ("validation", "test") for r in splits[split] for w in caption_tokens(r["sentence"])
+    ]
     polar = [word for word in held_out if word in FORMS]
     assert sum(train[word] < 12 for word in polar) / len(polar) > 0.03
 

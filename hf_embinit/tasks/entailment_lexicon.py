@@ -236,8 +236,8 @@ MANNERS: dict[Genre, str] = {
 PAST_ONLY = frozenset({"this_week", "last_week"})
 """Heads of times that ask for the past."""
 _MANNER_VERBS = {
-    "slowly quickly": "walk run swim dance climb clean repair carry pick_up put_down push pull open close fill "
-    "empty build dismantle paint",
+    "slowly quickly": "walk run swim dance climb clean repair carry pick_up put_down push pull open close "
+    "fill empty build dismantle paint",
     "carefully carelessly": "clean repair carry pick_up put_down open close fill build dismantle paint hold",
     "quietly loudly": "walk talk laugh cry open close",
 }
