@@ -62,6 +62,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EmbinitError as error:
         print(f"error: {error}", file=sys.stderr)
         return ERROR
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith(__package__):
+            raise
+        print(f"error: {args.command} needs {error.name}: pip install 'hf-embinit[recipes]'", file=sys.stderr)
+        return ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED

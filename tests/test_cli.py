@@ -472,6 +472,38 @@ def test_as_a_module_and_with_a_reader_that_stops(tmp_path) -> None:
     assert done.stdout == "141\n" and done.stderr == ""
 
 
+EXTRAS = """
+import json, re, sys, tomllib
+from pathlib import Path
+project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
+extras = {re.split("[<>=]", line)[0] for line in project["optional-dependencies"]["recipes"]}
+names = {"pyyaml": "yaml", "scikit-learn": "sklearn", "markdown-it-py": "markdown_it"}
+for name in extras - {"pyyaml", "jinja2"}:  # what the others need anyway
+    sys.modules[names.get(name, name)] = None
+from hf_embinit.__main__ import main
+print(json.dumps([main(words) for words in json.loads(sys.argv[2])]))
+"""
+
+
+def test_without_the_packages_of_the_recipes(model, vectors, tmp_path) -> None:
+    out = ["--output_dir", str(tmp_path / "o")]
+    lines = [
+        ["init", str(model), "--init", "pretrained", "--vectors", str(vectors), *out],
+        ["expand", str(model), "--tokens", "aragorn", "--dry_run"],
+        ["surgery", "--list"],
+        ["compare", str(model), str(tmp_path / "o"), "--k", "3"],
+        ["manifest", str(tmp_path / "o")],
+        ["results", str(ROOT / "recipes" / "results")],
+        ["analyze", str(vectors), "--k", "3", "--output_dir", str(tmp_path / "report")],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", EXTRAS, str(ROOT / "pyproject.toml"), json.dumps(lines)],
+        capture_output=True, text=True, env=OFFLINE, timeout=250, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == json.dumps([0] * 6 + [1]), done.stderr[-2000:]
+    assert "error: analyze needs " in done.stderr and "pip install 'hf-embinit[recipes]'" in done.stderr
+
+
 def install_as_an_extension(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What `hf extensions install someone/hf-embinit` does, by the client's own code: only GitHub is played,
     and instead of downloading, pip's console script is made for the package that is here."""
