@@ -65,3 +65,31 @@ def test_what_was_not_measured_says_so() -> None:
 def test_a_folder_without_records_is_an_error(tmp_path) -> None:
     with pytest.raises(DataNotFoundError, match="finished runs"):
         read_records(tmp_path)
+
+
+def test_each_task_has_its_table_with_its_scores() -> None:
+    arguments = {"num_train_epochs": 3.0, "max_train_samples": None, "model": "folder/of/encoder"}
+    runs = [
+        record("xavier", 0, 30.0),
+        *(
+            record(
+                "reversed",
+                seed,
+                0.0,
+                task="classification",
+                dataset="sst2",
+                tokenizer="folder/of/encoder",
+                arguments=arguments,
+                metrics={"validation_accuracy": 0.8 + seed / 100},
+            )
+            for seed in (1, 2)
+        ),
+        record("xavier", 0, 0.0, task="language_modeling", metrics={"test_perplexity": 48.123}),
+    ]
+    translation, classification, language_modeling = results_table(runs).split("\n\n")
+    assert "test BLEU" in translation and "accuracy" not in translation
+    assert classification.splitlines()[0] == (
+        "| data | model | tokenizer | epochs | init | seeds | validation accuracy | best epoch |"
+    )
+    assert "| sst2 | encoder | encoder | 3 | `reversed` | 2 | 0.8150 (0.0071) | 5.0 (0.0) |" in classification
+    assert "48.12" in language_modeling

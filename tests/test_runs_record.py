@@ -50,7 +50,7 @@ def make_record(**changes) -> RunRecord:
 def test_record_has_the_documented_fields():
     fields = (
         "task dataset init tokenizer seed arguments metrics best_epoch history parameters "
-        "embedding_statistics coverage runtime versions signature"
+        "embedding_statistics coverage runtime versions signature data"
     )
     assert set(make_record().to_dict()) == set(fields.split())
 
@@ -98,6 +98,14 @@ def test_unreadable_records(tmp_path, text, message):
         (tmp_path / "results.json").write_text(text)
     with pytest.raises(RunFolderError, match=message):
         read_record(tmp_path)
+
+
+def test_a_record_from_before_the_digests_of_data_reads(tmp_path):
+    path = write_record(tmp_path / "run", make_record())
+    values = json.loads(path.read_text())
+    del values["data"]
+    path.write_text(json.dumps(values))
+    assert read_record(path).data == {}
 
 
 def test_history_from_a_trainer_log():
