@@ -14,6 +14,7 @@ from hf_embinit.models import (
     VanillaTransformerForSequenceClassification,
 )
 from hf_embinit.models import cpu_training_vanilla_transformer as fast
+from hf_embinit.models.blocks_vanilla_transformer import token_loss
 
 KINDS = [
     VanillaTransformerForConditionalGeneration,
@@ -262,7 +263,7 @@ def test_cross_entropy_of_extreme_logits():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cross_entropy_in_blocks_of_rows(dtype, monkeypatch):
     """Computed in float32 whatever the dtype; the gradient is rounded once."""
-    monkeypatch.setattr(fast, "_NUMBERS_AT_ONCE", 25)  # two rows of 11, then one
+    monkeypatch.setattr(fast, "NUMBERS_AT_ONCE", 25)  # two rows of 11, then one
     generator = torch.Generator().manual_seed(0)
     logits = (3 * torch.randn(5, 11, generator=generator)).to(dtype)
     labels = torch.tensor([0, 10, 3, 3, 7])
@@ -275,6 +276,12 @@ def test_cross_entropy_in_blocks_of_rows(dtype, monkeypatch):
     assert loss.dtype == torch.float32 and ours.grad.dtype == dtype
     torch.testing.assert_close(loss, expected)
     torch.testing.assert_close(ours.grad, exact.grad.to(dtype))
+    monkeypatch.setattr("hf_embinit.models.blocks_vanilla_transformer.NUMBERS_AT_ONCE", 25)
+    with torch.no_grad():
+        torch.testing.assert_close(token_loss(logits, labels), expected)
+        labels[1] = -100
+        expected = nn.functional.cross_entropy(logits.float(), labels)
+        torch.testing.assert_close(token_loss(logits, labels), expected)
 
 
 @pytest.mark.parametrize("dropout_rate", [0.0, 0.1])

@@ -17,6 +17,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .cpu_training_vanilla_transformer import (
+    NUMBERS_AT_ONCE,
     DroppedAttention,
     DroppedRelu,
     PrivateCrossEntropy,
@@ -310,8 +311,16 @@ def token_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int 
 
     The Trainer passes the number of labels of all accumulated batches, which makes accumulation exact.
     """
-    logits, labels = logits.flatten(0, -2).float(), labels.flatten()
-    total = nn.functional.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
+    logits, labels = logits.flatten(0, -2), labels.flatten()
+    blocks, ids = [logits], [labels]
+    if logits.device.type == "cpu" and not torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        rows = max(1, NUMBERS_AT_ONCE // logits.shape[-1])  # caches hold a block; no copies of all logits
+        blocks, ids = list(logits.split(rows)), list(labels.split(rows))
+    total = torch.zeros((), device=logits.device)
+    for i in range(len(blocks)):
+        total = total + nn.functional.cross_entropy(
+            blocks[i].float(), ids[i], ignore_index=-100, reduction="sum"
+        )
     count = labels.ne(-100).sum().clamp(min=1) if num_items_in_batch is None else num_items_in_batch
     return total / (count.to(total.device) if torch.is_tensor(count) else count)
 

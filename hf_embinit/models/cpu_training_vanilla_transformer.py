@@ -18,8 +18,8 @@ def drops_on_cpu(x: Tensor, rate: float, training: bool) -> bool:
     return training and rate != 0 and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
-_NUMBERS_AT_ONCE = 2**22
-"""Logits in a block of `PrivateCrossEntropy`: 16 MiB of float32."""
+NUMBERS_AT_ONCE = 2**22
+"""Logits in a block of cross-entropies: 16 MiB of float32."""
 
 
 def is_plain(x: Tensor, rate: float, training: bool) -> bool:
@@ -158,7 +158,7 @@ class PrivateCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, scale: float) -> Tensor:
         gradient = logits.detach()
-        size = max(1, _NUMBERS_AT_ONCE // gradient.shape[-1])
+        size = max(1, NUMBERS_AT_ONCE // gradient.shape[-1])
         total = torch.zeros((), dtype=torch.float64)
         for block, ids in zip(gradient.split(size), labels.split(size), strict=True):
             rows = torch.arange(len(ids))
