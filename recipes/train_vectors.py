@@ -15,6 +15,7 @@
 
 Words are those of spaCy's rule tokenizer, lower-cased, as in `recipes/translate.py --tokenizer words`. The
 settings are those of Pennington et al. 2014 but for --x_max, which suits a corpus of some million words.
+`--push_to_hub --hub_model_id user/name` publishes them: other recipes read them with `--vectors user/name`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from hf_embinit.runs.arguments import parse_arguments, run_main
 
@@ -69,18 +71,42 @@ class GloveArguments:
     device: str = field(default="cpu", metadata={"help": "Device to train on, such as cpu or cuda."})
 
 
+@dataclass
+class HubArguments:
+    """Where the vectors are published."""
+
+    push_to_hub: bool = field(
+        default=False, metadata={"help": "Publish the vectors; other recipes read them with --vectors."}
+    )
+    hub_model_id: str | None = field(
+        default=None, metadata={"help": "Repository, owner/name. Default: the name of the file."}
+    )
+    hub_private_repo: bool | None = field(
+        default=None, metadata={"help": "Whether a new repository is private."}
+    )
+    hub_token: str | None = field(
+        default=None, metadata={"help": "Token with the write role. Default: the one that is logged in."}
+    )
+
+
 def main() -> None:
     """Read, tokenize, count, train, write."""
-    corpus, settings = parse_arguments(
-        (CorpusArguments, GloveArguments), lambda known: {}, description=__doc__ or ""
+    corpus, settings, hub = parse_arguments(
+        (CorpusArguments, GloveArguments, HubArguments), lambda known: {}, description=__doc__ or ""
     )
     # after --help, which answers without them
     import spacy
     from tqdm.auto import tqdm
 
+    from hf_embinit.runs.embeddings_publishing import publish_embeddings
+    from hf_embinit.runs.hub_repository import HubRepository
     from hf_embinit.tasks.texts import load_texts
     from hf_embinit.vectors import write_vectors
     from hf_embinit.vectors.glove import train_glove
+
+    access = {"private": hub.hub_private_repo, "token": hub.hub_token}
+    if hub.push_to_hub:  # a token or a name that cannot work ends here, before any work
+        hub.hub_model_id = HubRepository(hub.hub_model_id or Path(corpus.output).stem, **access).repo_id
 
     texts: list[str] = []
     for part in corpus.corpus:
@@ -100,6 +126,8 @@ def main() -> None:
     print(json.dumps(report, indent=2))
     print(f"{len(vectors)} words x {vectors.dim}: mean {matrix.mean():.4f}, sd {matrix.std():.4f}, range "
           f"{matrix.min():.2f} to {matrix.max():.2f}, in {corpus.output}")  # fmt: skip
+    if hub.push_to_hub:
+        print(publish_embeddings(corpus.output, hub.hub_model_id, **access))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +79,20 @@ def model_and_tokenizer(kind: str, seed: int = 0) -> tuple[Any, Any]:
         return model, reader
 
 
-def run_folder(folder: Path, kind: str = "translation", seed: int = 0, **changes: Any) -> RunRecord:
-    """A finished run of one kind, with everything that must not be published beside what must."""
-    model, reader = model_and_tokenizer(kind, seed)
-    for place in (folder / "init", folder, folder / "checkpoint-7"):
-        if place == folder:  # the training
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.add_(0.5)
-        model.save_pretrained(place)
-        reader.save_pretrained(place)
+def run_folder(
+    folder: Path, kind: str = "translation", seed: int = 0, models: Sequence[str] = ("",), **changes: Any
+) -> RunRecord:
+    """A finished run of one kind, with everything that must not be published beside what must; of several
+    models, each in a sub-folder."""
+    for number, name in enumerate(models):
+        model, reader = model_and_tokenizer(kind, seed + number)
+        for place in (folder / "init" / name, folder / name, folder / "checkpoint-7"):
+            if place == folder / name:  # the training
+                with torch.no_grad():
+                    for parameter in model.parameters():
+                        parameter.add_(0.5)
+            model.save_pretrained(place)
+            reader.save_pretrained(place)
     task = {"bert": "classification", "gpt2": "language_modeling"}.get(kind, kind)
     metrics = {
         "translation": {"test_bleu": 35.1234, "test_loss": 1.6},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +27,9 @@ from loopback_hub import (
 )
 from run_folders import AUTO, KINDS, run_folder
 from safetensors.torch import load, load_file
+
+import hf_embinit
+from hf_embinit.errors import RunFolderError
 
 CALLS = """
 import json, time
@@ -155,11 +160,72 @@ for kind, auto in kinds.items():
 """
 
 
+TWINS = """
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+for revision, folder in (("main", "/twins/twin-1"), ("init", "/twins/init/twin-1")):
+    model = AutoModelForCausalLM.from_pretrained(
+        "user/twins", subfolder="twin-1", revision=revision, trust_remote_code=True
+    )
+    expected = load_file(runs + folder + "/model.safetensors")
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in expected.items())
+"""
+
+
 def test_every_kind_loads_where_the_package_is_absent(
-    hub: Hub, runs: Path, published: list[list[str]], tmp_path: Path
+    hub: Hub, writer: Client, runs: Path, published: list[list[str]], tmp_path: Path
 ) -> None:
+    run_folder(runs / "twins", "language_modeling", models=("twin-0", "twin-1"))
+    ((status, _),) = publish(writer, (runs / "twins", "user/twins", WRITE))
+    assert status == "ok"
     with hub.client(tmp_path) as client:
         client.run(PULL, installed=False, runs=str(runs), kinds=AUTO)
+        client.run(TWINS, runs=str(runs))
+        for kind in (*KINDS, "twins"):
+            for revision in ("main", "init"):  # what the cards say
+                card = hub.repository(f"user/{kind}").files(revision)["README.md"].decode()
+                (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+                client.run(code + "\nassert model.config.embinit and len(tokenizer) > 10")
+
+
+def test_publishing_again_replaces_what_a_run_has_no_more_and_nothing_else(
+    hub: Hub, writer: Client, runs: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(runs / "gpt2", folder)
+    (folder / "figures" / "second.png").write_bytes((folder / "figures" / "learning_curve.png").read_bytes())
+    assert publish(writer, (folder, "user/replaced", WRITE))[0][0] == "ok"
+    writer.run(
+        """
+from huggingface_hub import HfApi
+api = HfApi(token="hf_writer")
+api.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES.md", repo_id="user/replaced")
+"""
+    )
+    (folder / "figures" / "second.png").unlink()
+    assert publish(writer, (folder, "user/replaced", WRITE))[0][0] == "ok"
+    files = hub.repository("user/replaced").files()
+    assert files["NOTES.md"] == b"mine" and "figures/learning_curve.png" in files
+    assert "figures/second.png" not in files and "second.png" not in files["README.md"].decode()
+    assert len(hub.repository("user/replaced").titles("init")) == 2  # nothing new there
+
+
+def test_a_folder_that_cannot_be_published_is_refused_without_a_request(runs: Path, tmp_path: Path) -> None:
+    for gone, problem in (
+        ("model.safetensors", "has no model.safetensors, and pickles are not published"),
+        ("config.json", "has no config.json"),
+        ("tokenizer*.json", "has no tokenizer"),
+        ("modeling_vanilla_transformer.py", "which its auto_map names"),
+    ):
+        folder = tmp_path / gone.replace("*", "")
+        kind = "translation" if gone.endswith(".py") else "bert"
+        shutil.copytree(runs / kind, folder)
+        for file in folder.glob(gone):
+            file.unlink()
+        torch.save({}, folder / "pytorch_model.bin")
+        with pytest.raises(RunFolderError, match=problem):
+            hf_embinit.publish(folder, "user/refused")
 
 
 def test_every_kind_loads_with_the_package_and_without_remote_code(

@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from loopback_hub import Hub, loopback_hub
+from safetensors.torch import load
+
+from hf_embinit.vectors import read_vectors
 
 ROOT = Path(__file__).parent.parent
 SMALL = {
@@ -37,7 +41,7 @@ def recipe(
     hub: Hub, folder: Path, name: str, token: str | None, **flags: object
 ) -> subprocess.CompletedProcess[str]:
     settings = folder / "settings.json"
-    settings.write_text(json.dumps({**SMALL, "output_dir": str(folder / "run"), **flags}))
+    settings.write_text(json.dumps(flags))
     return subprocess.run(
         [sys.executable, str(ROOT / "recipes" / name), str(settings)],
         env=hub.environment(folder / "cache", token),
@@ -51,7 +55,8 @@ def recipe(
 def test_a_translation_run_is_published(hub: Hub, tmp_path: Path) -> None:
     small = {"max_predict_samples": 8, "max_target_length": 12, "min_frequency": 1}
     name = {"hub_model_id": "user/translated", "hub_private_repo": True}
-    done = recipe(hub, tmp_path, "translate.py", "hf_writer", **small, **name)
+    run = {**SMALL, **small, "output_dir": str(tmp_path / "run")}
+    done = recipe(hub, tmp_path, "translate.py", "hf_writer", **run, **name)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{hub.url}/user/translated" in done.stdout and "revision='init'" in done.stdout
     repository = hub.repository("user/translated")
@@ -65,6 +70,22 @@ def test_a_translation_run_is_published(hub: Hub, tmp_path: Path) -> None:
 
 def test_it_is_refused_before_any_work(hub: Hub, tmp_path: Path) -> None:
     made = set(hub.repositories)
-    done = recipe(hub, tmp_path, "classify.py", "hf_reader", hub_model_id="user/never")
+    run = {**SMALL, "output_dir": str(tmp_path / "run"), "hub_model_id": "user/never"}
+    done = recipe(hub, tmp_path, "classify.py", "hf_reader", **run)
     assert done.returncode == 1 and "may only read" in done.stderr and "Traceback" not in done.stderr
     assert set(hub.repositories) == made and not (tmp_path / "run" / "init").exists()
+
+
+def test_trained_vectors_are_published(hub: Hub, tmp_path: Path) -> None:
+    output = tmp_path / "captions.txt"
+    small = {"corpus": ["captions:de"], "language": "de", "output": str(output), "dim": 4, "epochs": 1}
+    name = {"push_to_hub": True, "hub_model_id": "user/vectors"}
+    done = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **small, **name)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"{hub.url}/user/vectors" in done.stdout
+    files = hub.repository("user/vectors").files()
+    written = read_vectors(output)
+    assert torch.equal(load(files["model.safetensors"])["embeddings.weight"], written.matrix)
+    assert json.loads(files["tokenizer.json"])["model"]["vocab"] == {
+        w: i for i, w in enumerate(written.tokens)
+    }

@@ -160,6 +160,10 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
     """Data, settings and cost of the run."""
     link = f"[{hub_id}](https://huggingface.co/datasets/{hub_id})"
     rows = [("recipe", f"`recipes/{_recipe(record)}`"), ("data", link if hub_id else cell(record.dataset))]
+    for split, used in record.data.items():
+        rows.append(
+            (f"{split} set", f"{used['rows']:,} rows, SHA-256 of texts and labels `{used['sha256']}`")
+        )
     for key, label in _SETTINGS.items():
         if record.arguments.get(key) not in (None, "", -1, False):
             rows.append((label, cell(record.arguments[key])))

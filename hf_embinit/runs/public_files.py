@@ -16,15 +16,13 @@ from typing import Any
 from ..errors import RunFolderError
 from .record import RESULTS_NAME, RunRecord
 
+_CONFIG = "config.json"
 _CHECKPOINT = (
-    "config.json",
+    _CONFIG,
     "generation_config.json",
     "model*.safetensors",
     "model.safetensors.index.json",
-    "adapter_config.json",
-    "adapter_model.safetensors",
 )
-_CONFIGS = ("config.json", "adapter_config.json")
 _TOKENIZER = (
     "tokenizer*.json",
     "special_tokens_map.json",
@@ -39,6 +37,7 @@ _TOKENIZER = (
     "chat_template.jinja",
 )
 _RUN = ("README.md", RESULTS_NAME, ".eval_results/*.yaml", "figures/*.png")
+_CODE = "*_vanilla_transformer.py"
 _PLACES = ("output_dir", "data_dir", "logging_dir", "resume_from_checkpoint")
 """Arguments that are always places on a machine."""
 _LOCAL = re.compile(r"(~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|~$")
@@ -47,18 +46,16 @@ _LOCAL = re.compile(r"(~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|~$")
 def is_published(path: str) -> bool:
     """Whether a path of a repository is of a kind that is published, and so may be replaced or removed."""
     name = path.rpartition("/")[2]  # of a model in a sub-folder
-    return (
-        path.endswith(".py")
-        or any(fnmatch.fnmatch(path, pattern) for pattern in _RUN)
-        or any(fnmatch.fnmatch(name, pattern) for pattern in (*_CHECKPOINT, *_TOKENIZER))
+    return any(fnmatch.fnmatch(path, pattern) for pattern in _RUN) or any(
+        fnmatch.fnmatch(name, pattern) for pattern in (*_CHECKPOINT, *_TOKENIZER, _CODE)
     )
 
 
 def model_folders(folder: Path) -> list[str]:
     """Where in a run folder its models are: `""`, or the sub-folders of a run that trained several."""
-    if any((folder / name).is_file() for name in _CONFIGS):
+    if (folder / _CONFIG).is_file():
         return [""]
-    found = (path.parent.name for name in _CONFIGS for path in folder.glob(f"*/{name}"))
+    found = (path.parent.name for path in folder.glob(f"*/{_CONFIG}"))
     return sorted(name for name in found if name != "init" and not name.startswith("checkpoint-")) or [""]
 
 
@@ -81,7 +78,7 @@ def checkpoint_files(folder: Path) -> dict[str, Path | bytes]:
     files: dict[str, Path | bytes] = {
         path.name: path for pattern in _CHECKPOINT for path in sorted(folder.glob(pattern)) if path.is_file()
     }
-    if not set(_CONFIGS) & set(files):
+    if _CONFIG not in files:
         raise RunFolderError(f"{folder} has no config.json: expected the folder of a saved model")
     if not any(name.endswith(".safetensors") for name in files):
         raise RunFolderError(
@@ -106,7 +103,7 @@ def tokenizer_files(folder: Path) -> dict[str, Path | bytes]:
 def _told(folder: Path, files: Mapping[str, Path | bytes]) -> dict[str, Path | bytes]:
     """The configs among `files` without the folders of the machine, and the code that they name."""
     found: dict[str, Path | bytes] = {}
-    for name in (*_CONFIGS, "tokenizer_config.json"):
+    for name in (_CONFIG, "tokenizer_config.json"):
         if name in files:
             settings = json.loads((folder / name).read_text(encoding="utf-8"))
             found.update({path.name: path for path in _code_files(folder, settings)})
@@ -141,7 +138,7 @@ def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     told = dict(settings)
     for key in told:
-        if key in ("_name_or_path", "name_or_path", "base_model_name_or_path") or key.endswith("_file"):
+        if key in ("_name_or_path", "name_or_path") or key.endswith("_file"):
             told[key] = shorten(told[key])
     if isinstance(told.get("embinit"), list):
         told["embinit"] = shorten(told["embinit"])
