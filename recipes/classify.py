@@ -252,7 +252,11 @@ def main() -> None:
     from hf_embinit.tasks.classification_vectors import classification_vectors
     from hf_embinit.tasks.data import data_digests
     from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
-    from hf_embinit.tasks.pretrained_classifier import check_length, load_pretrained_classifier
+    from hf_embinit.tasks.pretrained_classifier import (
+        check_length,
+        load_pretrained_classifier,
+        load_tokenizer,
+    )
     from hf_embinit.vectors import SOURCES
 
     # --- names and options: what cannot work ends here, before any work
@@ -316,9 +320,10 @@ def main() -> None:
             label_settings["label2id"] = {label: i for i, label in enumerate(task.labels)}
         if vanilla:
             columns = [data["train"][c][:] for c in ("text", "text_pair") if c in data["train"].column_names]
+            name = SOURCES.get(model_args.tokenizer, model_args.tokenizer)
             tokenizer: Any = VanillaTransformerTokenizer.build(
                 [text for column in columns for text in column],
-                tokenizer=SOURCES.get(model_args.tokenizer, model_args.tokenizer),
+                tokenizer=name if name == "words" else load_tokenizer(name, "--tokenizer"),
                 source_lang=data_args.language,
                 min_frequency=model_args.min_frequency,
             )
@@ -348,17 +353,16 @@ def main() -> None:
         # -----------------------------------------------------------------------------
         reader = tokenizer  # of the text, once surgery is done
         if model_args.donor is not None:
-            from transformers import AutoTokenizer
-
-            reader = AutoTokenizer.from_pretrained(model_args.donor)
+            reader = load_tokenizer(model_args.donor, "--donor")
         encoded = {
             split: encode_texts(
                 data[split], reader, max_length=data_args.max_length, desc=f"encoding {split}"
             )
             for split in data
         }
-        for split in set(data) - {"train"}:
-            data[split], encoded[split] = sort_by_length(data[split], encoded[split])
+        for split in data:
+            if split != "train":
+                data[split], encoded[split] = sort_by_length(data[split], encoded[split])
         coverage = {}
         if model_args.init is not None:
             table = model.get_input_embeddings()
@@ -371,13 +375,14 @@ def main() -> None:
                     dim=table.embedding_dim,
                     allow_pickle=model_args.allow_pickle,
                 )
+            counts = token_counts(encoded["train"], "input_ids", table.num_embeddings)
             report = hf_embinit.initialize(
                 model,
                 model_args.init,
                 tokenizer=tokenizer,
                 vectors=vectors or model_args.vectors,
                 seed=training_args.seed,
-                token_counts=token_counts(encoded["train"], "input_ids", table.num_embeddings),
+                token_counts=counts if reader is tokenizer else None,  # a donor has other ids
                 allow_pickle=model_args.allow_pickle,
             )
             coverage = {t.table: t.coverage for t in report.tables if t.coverage is not None}

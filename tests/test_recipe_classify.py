@@ -407,6 +407,8 @@ def test_data_that_cannot_be_learnt_from(classify, tmp_path, splits, sentence) -
         (["--inti", "xavier"], "unknown argument '--inti'. Did you mean: --init"),
         (["--model", "/nowhere/bert"], "--model '/nowhere/bert'"),
         (["--num_heads", "7"], "num_heads"),
+        (["--tokenizer", "/nowhere/bert"], "--tokenizer '/nowhere/bert' has no tokenizer"),
+        (["--surgery", "donor_embeddings", "--donor", "/nowhere"], "--donor '/nowhere' has no tokenizer"),
         (["--vectors", "/nowhere.txt", "--init", "glove"], "/nowhere.txt"),
         (["--text_columns", "body"], "--text_columns body: 'body' is not in the train split"),
     ],

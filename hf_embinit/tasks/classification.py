@@ -99,7 +99,7 @@ DATASETS = {
     task.name: task
     for task in (
         ClassificationTask("sentiment", ("sentence",), ("negative", "positive"), None, _embedded(4, 5e-4)),
-        ClassificationTask("entailment", ("premise", "hypothesis"), NLI, None, _embedded(4, 5e-4)),
+        ClassificationTask("entailment", ("premise", "hypothesis"), NLI, None, _embedded(6, 5e-4)),
         _glue("sst2", ("sentence",), ("negative", "positive")),
         _glue("mnli", ("premise", "hypothesis"), NLI),
         _glue("cola", ("sentence",), ("unacceptable", "acceptable")),

@@ -17,7 +17,7 @@ def load_pretrained_classifier(
 
     `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
     pads with its end-of-text token. Raises `DataNotFoundError` when there is no such model, and
-    `InvalidArgumentError` when transformers has no classifier for it, or no tokenizer is there that fits.
+    `InvalidArgumentError` when transformers has no classifier for it, or the tokenizer does not fit.
     """
     import torch
 
@@ -35,12 +35,7 @@ def load_pretrained_classifier(
             f"--model {model!r} cannot be loaded to classify texts: {_first_line(error)}"
         ) from error
     name = tokenizer or model
-    try:
-        text_tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise DataNotFoundError(f"no tokenizer in {name!r} (--tokenizer): {_first_line(error)}") from error
-    if len(text_tokenizer) <= 1:  # what transformers makes of a folder without tokenizer files
-        raise InvalidArgumentError(f"{name!r} has no tokenizer; give --tokenizer")
+    text_tokenizer = load_tokenizer(name, "--model" if tokenizer is None else "--tokenizer")
     rows = loaded.get_input_embeddings().num_embeddings
     if len(text_tokenizer) > rows:
         raise InvalidArgumentError(
@@ -52,6 +47,18 @@ def load_pretrained_classifier(
     if loaded.config.pad_token_id is None:
         loaded.config.pad_token_id = text_tokenizer.pad_token_id
     return loaded, text_tokenizer
+
+
+def load_tokenizer(name: str, flag: str) -> Any:
+    """The tokenizer of a folder or Hub id. Raises `DataNotFoundError`, naming the `flag`, when there is
+    none."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise DataNotFoundError(f"{flag} {name!r} has no tokenizer: {_first_line(error)}") from error
+    if len(tokenizer) <= 1:  # what transformers makes of a folder without tokenizer files
+        raise DataNotFoundError(f"{flag} {name!r} has no tokenizer")
+    return tokenizer
 
 
 def check_length(model: PreTrainedModel, max_length: int) -> None:
