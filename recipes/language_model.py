@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -410,12 +411,14 @@ def main() -> None:
     # --- test
     # ---------------------------------------------------------------------------------------------------
     scores: dict[str, float] = {}
-    for split in packed.keys() - {"train"}:
+    for split in [split for split in packed if split != "train"]:
         found = test_scores(trainer.predict(packed[split].blocks, metric_key_prefix=split).metrics or {})
         names = {f"{split}_loss_{i}": f"_{name}" for i, name in enumerate(models)} if twin else {}
         for key, suffix in (names or {f"{split}_loss": ""}).items():
             scores[f"{split}_loss{suffix}"] = found[key]
             scores |= {f"{split}_{k}{suffix}": v for k, v in packed[split].scores(found[key]).items()}
+        for kind in ("loss", "perplexity", "word_perplexity", "bits_per_byte") if twin else ():  # their mean
+            scores[f"{split}_{kind}"] = fmean(scores[f"{split}_{kind}_{name}"] for name in models)
     if not twin:
         trainer.save_model()  # every process: it gathers sharded weights
     if not trainer.is_world_process_zero():

@@ -159,6 +159,8 @@ def test_twins_are_recorded_on_a_logarithmic_schedule(twins) -> None:
     assert "train_loss_seed0" not in first and end["validation_loss_seed1"] < first["validation_loss_seed1"]
     assert record.metrics["validation_loss_seed0"] == pytest.approx(end["validation_loss_seed0"], rel=1e-6)
     assert record.metrics["knn_input_inner_product"] == end["knn_input_inner_product"]
+    perplexities = [record.metrics[f"test_perplexity_seed{seed}"] for seed in (0, 1)]
+    assert record.metrics["test_perplexity"] == pytest.approx(sum(perplexities) / 2)
     assert (twins / "figures" / "trajectory.png").stat().st_size > 10_000
     samples = [json.loads(line) for line in (twins / "test_predictions.jsonl").read_text().splitlines()]
     assert set(samples[0]) == {"prompt", "reference", "twin-0", "twin-1"}

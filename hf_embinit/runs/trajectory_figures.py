@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _CURVES = {
     "knn_input_inner_product": "input table, inner product",
-    "knn_input_inner_product_seen": "the same, tokens of the training text",
-    "knn_input_inner_product_weighted": "the same, weighted by frequency",
+    "knn_input_inner_product_seen": "input, inner product, tokens seen in training",
+    "knn_input_inner_product_weighted": "input, inner product, weighted by frequency",
     "knn_input_cosine": "input table, cosine",
     "knn_output_inner_product": "output table, inner product",
 }
