@@ -79,7 +79,7 @@ class ModelArguments:
     )
     allow_pickle: bool = field(
         default=False,
-        metadata={"help": "Read vectors of a checkpoint that has no safetensors from its .bin files."},
+        metadata={"help": "Read a --model or vectors that have no safetensors from their .bin files."},
     )
     freeze_embeddings: bool | None = field(
         default=None, metadata={"help": "Vanilla: keep the embedding table as initialised."}
@@ -345,7 +345,10 @@ def main() -> None:
             model: Any = VanillaTransformerForSequenceClassification(config)
         else:
             model, tokenizer = load_pretrained_classifier(
-                model_args.model, model_args.tokenizer, **label_settings
+                model_args.model,
+                model_args.tokenizer,
+                allow_pickle=model_args.allow_pickle,
+                **label_settings,
             )
         check_length(model, data_args.max_length)
 

@@ -50,6 +50,9 @@ class ExpansionArguments:
             "small one trained on embedded text."
         },
     )
+    allow_pickle: bool = field(
+        default=False, metadata={"help": "Load a --model that has no safetensors from its .bin files."}
+    )
     inits: list[str] = field(
         default_factory=lambda: ["default", "zeros", "mean", "mean_cov", "subword_mean"],
         metadata={"help": "Initialisers of the new rows, by name; `python -m hf_embinit list` shows them."},
@@ -140,7 +143,7 @@ def main() -> None:
     from hf_embinit.runs.training import table_statistics
     from hf_embinit.tasks.caption_model import caption_language_model
     from hf_embinit.tasks.data import data_digests, find_folder
-    from hf_embinit.tasks.language_modeling import load_texts, pack_blocks
+    from hf_embinit.tasks.language_modeling import load_pretrained, load_texts, pack_blocks
     from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
     from hf_embinit.vocabulary.shift import shift_by_prefix
 
@@ -156,8 +159,10 @@ def main() -> None:
     with training_args.main_process_first(desc="loading model and data"):
         path = caption_language_model() if args.model == "captions" else find_folder(args.model, None)
         path = path or args.model
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        base = AutoModelForCausalLM.from_pretrained(path).to(training_args.device).eval()
+        tokenizer = load_pretrained(AutoTokenizer, str(path), f"--model {args.model}")
+        safe = None if args.allow_pickle else True
+        base = load_pretrained(AutoModelForCausalLM, str(path), f"--model {args.model}", use_safetensors=safe)
+        base = base.to(training_args.device).eval()
         data = load_texts(
             data_args.dataset,
             config=data_args.dataset_config,

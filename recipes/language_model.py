@@ -80,7 +80,7 @@ class ModelArguments:
     )
     allow_pickle: bool = field(
         default=False,
-        metadata={"help": "Read vectors of a checkpoint that has no safetensors from its .bin files."},
+        metadata={"help": "Read a --model or vectors that have no safetensors from their .bin files."},
     )
     reinitialize_embeddings: bool = field(
         default=False,
@@ -345,7 +345,13 @@ def main() -> None:
             model = VanillaTransformerForCausalLM(config)
         else:
             flag = f"--model {model_args.model}"
-            model = load_pretrained(AutoModelForCausalLM, path, flag, dtype=torch.float32)
+            model = load_pretrained(
+                AutoModelForCausalLM,
+                path,
+                flag,
+                dtype=torch.float32,
+                use_safetensors=None if model_args.allow_pickle else True,
+            )
         check_fits(model, tokenizer, data_args.block_size)
         report = None
         if init is not None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from loopback_hub import Hub, loopback_hub
-from safetensors.torch import load
+from run_folders import run_folder
+from safetensors.torch import load, load_file
 
 from hf_embinit.vectors import read_vectors
 
@@ -89,3 +90,16 @@ def test_trained_vectors_are_published(hub: Hub, tmp_path: Path) -> None:
     assert json.loads(files["tokenizer.json"])["model"]["vocab"] == {
         w: i for i, w in enumerate(written.tokens)
     }
+
+
+def test_a_pickled_model_is_refused_unless_asked_for(hub: Hub, tmp_path: Path) -> None:
+    run_folder(tmp_path / "gpt2", "gpt2")
+    weights = load_file(tmp_path / "gpt2" / "model.safetensors")
+    (tmp_path / "gpt2" / "model.safetensors").unlink()
+    torch.save(weights, tmp_path / "gpt2" / "pytorch_model.bin")
+    hub.add_folder("user/pickled", tmp_path / "gpt2")
+    run = {"model": "user/pickled", "output_dir": str(tmp_path / "run"), "max_steps": 1, "inits": ["mean"]}
+    done = recipe(hub, tmp_path, "expand_vocab.py", None, **run)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "--model user/pickled" in done.stderr and "--allow_pickle" in done.stderr
+    assert "pytorch_model.bin" not in hub.downloads

@@ -250,8 +250,8 @@ def explain(error: BaseException, repo_id: str, endpoint: str) -> str:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What uploading and committing may raise: the client turns refusals of files into `ValueError`, errors of
-    its threads into `RuntimeError`."""
+    """What uploading and committing may raise: the client turns refusals of files into `ValueError`, errors
+    of its threads into `RuntimeError`."""
     return (ValueError, RuntimeError, *request_errors())
 
 

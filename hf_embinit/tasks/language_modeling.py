@@ -179,6 +179,8 @@ def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
             why = "is no folder here, the Hub is out of reach and it is not in the local cache"
         else:
             why = f"is no folder here and could not be loaded from the Hub: {str(error).splitlines()[0]}"
+        if options.get("use_safetensors"):
+            why += " (only safetensors are read; a pickle with --allow_pickle)"
         raise DataNotFoundError(f"{flag} {why}") from error
 
 

@@ -10,25 +10,30 @@ from ..errors import DataNotFoundError, InvalidArgumentError
 
 
 def load_pretrained_classifier(
-    model: str, tokenizer: str | None = None, **settings: Any
+    model: str, tokenizer: str | None = None, *, allow_pickle: bool = False, **settings: Any
 ) -> tuple[PreTrainedModel, Any]:
     """The model of a Hub id or folder in float32 with a head drawn from the global random state, and its
     tokenizer.
 
     `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
-    pads with its end-of-text token. Raises `DataNotFoundError` when there is no such model, and
-    `InvalidArgumentError` when transformers has no classifier for it, or the tokenizer does not fit.
+    pads with its end-of-text token. Weights are safetensors, or a pickle with `allow_pickle`. Raises
+    `DataNotFoundError` when there is no such model, and `InvalidArgumentError` when transformers has no
+    classifier for it, or the tokenizer does not fit.
     """
     import torch
 
     try:
         loaded = AutoModelForSequenceClassification.from_pretrained(
-            model, dtype=torch.float32, ignore_mismatched_sizes=True, **settings
+            model,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,
+            use_safetensors=None if allow_pickle else True,
+            **settings,
         )
     except OSError as error:
         raise DataNotFoundError(
             f"--model {model!r} is neither `vanilla`, nor a folder with a model, nor on the Hub as far as "
-            f"can be reached: {_first_line(error)}"
+            f"can be reached, as safetensors (or a pickle with --allow_pickle): {_first_line(error)}"
         ) from error
     except ValueError as error:
         raise InvalidArgumentError(
