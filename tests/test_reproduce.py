@@ -184,13 +184,14 @@ SLOW = """
     checkpoint.mkdir(exist_ok=True)
     (checkpoint / "model.safetensors").write_text("x")
     (checkpoint / "trainer_state.json").write_text("{}")
-    time.sleep(4)
+    while not Path(flags["go"]).exists():
+        time.sleep(0.05)
     record = {"arguments": flags, "metrics": {"x": 1}, "versions": {"hf_embinit": %r}}
     (folder / "results.json").write_text(json.dumps(record))
 """
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     import ray
@@ -198,7 +199,8 @@ def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
 
     (tmp_path / "slow.py").write_text(textwrap.dedent(SLOW % __version__))
     (tmp_path / "s.yaml").write_text(
-        "{title: t, source: s, recipe: slow.py, seeds: 6, values: [{title: x, field: metrics/x}], "
+        f"{{title: t, source: s, recipe: slow.py, seeds: 6, arguments: {{go: {tmp_path}/go}}, "
+        "values: [{title: x, field: metrics/x}], "
         "columns: {c: }, rows: {r: }}"
     )
     runs = load_study(str(tmp_path / "s.yaml")).runs
@@ -213,16 +215,17 @@ def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
         return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
     def kill_a_machine() -> None:
-        wait_for(lambda: sum(path.exists() and bool(path.read_text()) for path in begun) >= 2)
+        wait_for(lambda: sum(path.exists() and bool(path.read_text()) for path in begun) >= 2, 900)
         flying = {p: int(p.read_text().split()[0]) for p in begun if p.exists()}
         parents = {p: int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
                    for p, pid in flying.items() if alive(pid)}  # fmt: skip
         cluster.remove_node(doomed, allow_graceful=False)
-        wait_for(lambda: not all(map(alive, parents.values())))
+        wait_for(lambda: not all(map(alive, parents.values())), 900)
         for path, parent in parents.items():
             if not alive(parent) and alive(flying[path]):
                 os.kill(flying[path], signal.SIGKILL)  # a machine that dies takes its processes with it
                 lost.append(path)
+        (tmp_path / "go").touch()
 
     begun = [launch.folder(run) / "starts.txt" for run in runs]
     killer = threading.Thread(target=kill_a_machine)

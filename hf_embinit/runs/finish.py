@@ -45,6 +45,18 @@ def test_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {k: v for k, v in metrics.items() if not k.endswith(timings)}
 
 
+def vector_digests(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What stands in a record's `data` for the vectors behind each table: its rows, and their digest."""
+    found = {}
+    for event in events:
+        for table in event.get("tables", ()):
+            digest = (table.get("source") or {}).get("digest")
+            if digest:
+                rows = table["rows"][1] - table["rows"][0]
+                found[f"vectors, {table['side']}"] = {"rows": rows, "sha256": digest.removeprefix("sha256:")}
+    return found
+
+
 def finish_run(
     folder: Path, record: RunRecord, samples: Sequence[Mapping[str, Any]], *, models: Sequence[str] = ("",)
 ) -> str:
@@ -62,7 +74,9 @@ def finish_run(
         )
     with open(folder / samples_name(record), "w", encoding="utf-8") as file:
         file.writelines(json.dumps(sample, ensure_ascii=False) + "\n" for sample in samples)
-    write_card(folder, record, manifest=read_manifest(folder / models[0]), samples=samples[:CARD_SAMPLES])
+    events = read_manifest(folder / models[0])
+    record.data |= vector_digests(events)
+    write_card(folder, record, manifest=events, samples=samples[:CARD_SAMPLES])
     path = write_record(folder, record)
     lines = ["", f"{record.task} on {record.dataset}, init {record.init}, seed {record.seed}"]
     rows = {**record.metrics, "best_epoch": record.best_epoch, **record.runtime}
