@@ -85,7 +85,7 @@ def report(sources: Path) -> tuple[Path, str]:
     done = analyze(
         "--sources", "wide.txt", "narrow.txt", "model", "--names", "wide", "narrow", "bert",
         "--output_dir", "out", "--lengths", "4", "8", "--k", "5", "--sample", "60",
-        "--corpus", "captions:en", "--analogies", "questions.txt",
+        "--corpus", "captions:en", "--analogies", "questions.txt", "--html",
         folder=sources,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
@@ -96,6 +96,7 @@ def test_the_report_says_what_to_do(report) -> None:
     folder, printed = report
     text = (folder / "report.md").read_text()
     results = json.loads((folder / "results.json").read_text())
+    assert f"page:   {Path('out') / 'report.html'}" in printed and (folder / "report.html").stat().st_size > 50_000
     for name, init in (("wide", "pretrained_xavier"), ("narrow", "pretrained")):
         values = results["spaces"][name]["statistics_in_corpus"]
         ratio = times(values["sd_over_xavier"])
