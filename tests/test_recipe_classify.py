@@ -309,6 +309,8 @@ def test_a_taken_apart_encoder_is_fine_tuned(classify, folder, bert, tmp_path) -
     assert record.init == "reversed+shuffled_embeddings+remove_last_1"
     assert record.arguments["learning_rate"] == 2e-5 and record.arguments["weight_decay"] == 0.01
     assert record.arguments["d_model"] is None
+    (stages,) = record.embedding_statistics.values()
+    assert stages["after_scaling"] == stages["before_scaling"]  # BERT does not scale its input
     events = hf_embinit.read_manifest(tmp_path / "run")
     assert [event["surgery"] for event in events] == ["reversed", "shuffled_embeddings", "remove_last_1"]
     taken = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run" / "init")

@@ -94,8 +94,15 @@ def best_row(
     return min(measured, key=lambda row: sign * row[metric])
 
 
+def input_scale(model: PreTrainedModel, embedding_dim: int) -> float:
+    """What the model multiplies its embeddings by: sqrt(D) where its config says so, else 1 (as in BERT)."""
+    names = ("scale_embeddings", "scale_embedding")  # ours; Bart's and Marian's
+    scales = any(getattr(model.config, name, False) for name in names)
+    return math.sqrt(embedding_dim) if scales else 1.0
+
+
 def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
-    """Statistics of every input table, padding row left out, before and after the sqrt(D) scaling of the
+    """Statistics of every input table, padding row left out, before and after the model's scaling of its
     input."""
     tables = EmbeddingTables(model)
     statistics = {}
@@ -104,7 +111,7 @@ def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
         stats = embedding_statistics(tables.read(table), rows=rows)
         statistics[table.name] = {
             "before_scaling": stats.to_dict(),
-            "after_scaling": stats.scaled(math.sqrt(table.embedding_dim)).to_dict(),
+            "after_scaling": stats.scaled(input_scale(model, table.embedding_dim)).to_dict(),
         }
     return statistics
 
