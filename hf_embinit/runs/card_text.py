@@ -245,12 +245,12 @@ def selection(record: RunRecord) -> str:
 
 
 def statistics_rows(record: RunRecord) -> list[list[str]]:
-    """Each table before and after the input scaling."""
+    """Each table before and after the input scaling; once where the model does not scale."""
     rows = []
     for table, stages in record.embedding_statistics.items():
         for stage in ("before_scaling", "after_scaling"):
             s = (stages or {}).get(stage)
-            if s:
+            if s and not (stage == "after_scaling" and s == stages.get("before_scaling")):
                 values = [s.get(k) for k in ("scale", "min", "max", "mean", "std", "row_norm_mean")]
                 rows.append([f"`{table}`", *("" if v is None else f"{v:.3g}" for v in values)])
     return rows

@@ -15,21 +15,30 @@ from .card_text import scored_split
 from .cards import write_card
 from .figures import plot_embedding_distribution, plot_learning_curve
 from .record import RunRecord, write_record
+from .training import input_scale
+
+_POSITION_TABLES = ("position_embeddings.weight", "embed_positions.weight", "wpe.weight")
 
 CARD_SAMPLES = 5
 """How many of them a card shows."""
 
 
 def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
-    """One figure an input table: its values against Xavier's and the position encodings', padding row left
-    out."""
+    """One figure an input table: its values against Xavier's and the positions', padding row left out.
+
+    Positions are the model's own table where it has learned one, else sinusoidal ones.
+    """
     tables = EmbeddingTables(model)
+    learned = [p for name, p in model.named_parameters() if name.endswith(_POSITION_TABLES)]
     for table in tables.input_tables:
+        positions = [p for p in learned if p.dim() == 2 and p.shape[1] == table.embedding_dim]
         plot_embedding_distribution(
             tables.read(table),
             folder / f"embedding_distribution_{table.side}.png",
             title=f"{init}: {table.side} embeddings [{table.num_embeddings}, {table.embedding_dim}]",
             rows=[row for row in range(table.num_embeddings) if row != table.padding_index],
+            input_scale=input_scale(model, table.embedding_dim),
+            positions=positions[0] if positions else None,
         )
 
 
