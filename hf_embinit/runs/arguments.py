@@ -47,6 +47,8 @@ def parse_arguments(
         if argv and not argv[0].startswith("-"):
             settings = _read_settings(Path(argv.pop(0)), flags)
         parser.set_defaults(**settings)
+        for name in settings:
+            flags[name].required = False
         known, unknown = parser.parse_known_args(argv)
         if unknown:
             raise InvalidArgumentError(_unknown_flag(unknown, flags))
