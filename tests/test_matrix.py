@@ -467,7 +467,11 @@ def test_the_table_has_ours_beside_the_paper_s(finished) -> None:
     # ours orders both columns one way, the paper one of them the other way
     assert "Rank agreement with the paper: **+0.00** (Kendall's tau-b over the 2 pairs" in page
     assert "8 of 8 runs come from a dirty tree" in page
-    assert "data, toy train: `3 rows, f00`" in page and "- device: toy" in page and "seeds: 1, 2" in page
+    assert (
+        "data, toy train: `3 rows, f00`" in page
+        and "- device: toy" in page
+        and "seeds: 1, 2; runs: 8" in page
+    )
     assert "![A toy](figures/toy.png)" in page
 
 

@@ -84,7 +84,9 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
     panels: dict[str, dict[str, list[list[dict]]]] = {}
     for s in scores:
         histories = [
-            r["history"] for r in s.records if any(row.get(metric) is not None for row in r["history"])
+            r["history"]
+            for r in s.records.values()
+            if any(row.get(metric) is not None for row in r["history"])
         ]
         if histories:
             panels.setdefault(study.columns[s.cell.column].title, {})[study.rows[s.cell.row].title] = (
@@ -113,7 +115,8 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
 
 def write_smoke_files(folder: Path) -> Path:
     """Writes `vectors.txt` and `analogies.txt` for smoke runs, small and random; gives the folder."""
-    words = "a the man woman child dog two in on ein der die mann frau kind hund zwei auf und".split()
+    words = ["a", "the", "man", "woman", "child", "dog", "two", "in", "on", "and"]
+    words += ["ein", "der", "die", "mann", "frau", "kind", "hund", "zwei", "auf", "und"]
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(len(words), 16, generator=generator).tolist()
     lines = [" ".join([word, *(f"{x:.4f}" for x in row)]) for word, row in zip(words, rows, strict=True)]

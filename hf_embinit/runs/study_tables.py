@@ -35,7 +35,8 @@ class Scores:
     """The grid point shown."""
     points: list[tuple[dict[str, Any], dict[int, float]]] = field(default_factory=list)
     """The first value of every grid point, by seed."""
-    records: list[dict[str, Any]] = field(default_factory=list)
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the runs behind the numbers, by name of the run."""
 
 
 def gather(study: Study, launch: Launch) -> list[Scores]:
@@ -55,7 +56,8 @@ def _scores(cell: Cell, launch: Launch) -> Scores:
     points = []
     for point, runs in cell.points:
         outcomes = [look(run, launch) for run in runs]
-        found = {run.seed: record for run in runs if (record := read_result(run, launch)) is not None}
+        found = {r.seed: record for r in runs if (record := read_result(r, launch)) is not None}
+        records = {run.name: found[run.seed] for run in runs if run.seed in found}
         by_seed: list[dict[int, float]] = [{} for _ in cell.values]
         for seed, record in found.items():
             for i, value in enumerate(cell.values):
@@ -66,7 +68,7 @@ def _scores(cell: Cell, launch: Launch) -> Scores:
         order = ("finished", "running", "failed", "begun", "not run")
         status = next(state for state in order if state in states)
         errors = [f"{o.run.name}: {o.error}" for o in outcomes if o.error]
-        scores = Scores(cell, by_seed, status, errors, point, [], list(found.values()))
+        scores = Scores(cell, by_seed, status, errors, point, [], records)
         points.append((point, by_seed[0]))
         if best is None or _rank(scores, len(runs)) > _rank(best, len(runs)):
             best = scores
@@ -144,13 +146,14 @@ def differences(study: Study, scores: Sequence[Scores]) -> list[list[str]]:
                 continue
             deltas = [b.by_seed[i][seed] - a.by_seed[i][seed] for seed in shared]
             low, high = bootstrap_interval(deltas)
-            interval = f"{low:+.2f} to {high:+.2f}" if len(deltas) > 1 else "one seed"
+            digits = value.digits + 1
+            interval = f"{low:+.{digits}f} to {high:+.{digits}f}" if len(deltas) > 1 else "one seed"
             where, first, second = (
                 (study.columns[a.cell.column].title, a.cell.row, b.cell.row)
                 if study.file.compare == "rows"
                 else (study.rows[a.cell.row].title, a.cell.column, b.cell.column)
             )
-            mean = f"{statistics.fmean(deltas):+.2f}"
+            mean = f"{statistics.fmean(deltas):+.{digits}f}"
             rows.append([where, f"{second} - {first}", value.title, mean, interval, str(len(deltas))])
     return rows
 
@@ -377,7 +380,7 @@ def latex_table(study: Study, scores: Sequence[Scores]) -> str:
 
 def provenance(scores: Sequence[Scores], command: str) -> str:
     """What the numbers come from: command, commits, versions, devices, seeds, digests of the data."""
-    records = [record for s in scores for record in s.records]
+    records = list({name: record for s in scores for name, record in s.records.items()}.values())
     if not records:
         return f"- command: `{command}`\n- no run has finished"
     versions: dict[str, set[str]] = {}
