@@ -208,6 +208,11 @@ def check(model: ModelArguments, twins: TwinArguments, training: TrainingArgumen
             raise InvalidArgumentError(
                 f"--{name} is for a trained model: --model is 'vanilla', a new one; give a folder or Hub id"
             )
+    if not new and model.min_frequency is not None:
+        raise InvalidArgumentError(
+            f"--min_frequency {model.min_frequency} with --model {model.model}: a trained model has its own "
+            "vocabulary (hf_embinit.prune_vocabulary makes it smaller)"
+        )
     if twins.twin_seeds is None:
         return
     if len(set(twins.twin_seeds)) != 2 or len(twins.twin_seeds) != 2:

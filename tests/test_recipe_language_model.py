@@ -280,6 +280,7 @@ def test_gpt2_tokenizer_whole_and_compacted(data_folder, flags, tmp_path) -> Non
         ("--model nobody/nothing", "--model nobody/nothing is no folder here"),
         ("--freeze_rest", "--freeze_rest is for a trained model"),
         ("--reinitialize_embeddings", "--reinitialize_embeddings is for a trained model"),
+        ("--min_frequency 2 --model {twin}", "--min_frequency 2 with --model"),
         ("--twin_seeds 1 1", "--twin_seeds 1 1: give two different seeds"),
         ("--twin_seeds 0 1 2", "--twin_seeds 0 1 2: give two different seeds"),
         ("--twin_seeds 0 1 --model {twin}", "would train the same model twice"),

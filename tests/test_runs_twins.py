@@ -163,7 +163,7 @@ def test_rows_are_written_at_the_steps_of_the_schedule_and_read_back() -> None:
         if control.should_evaluate:
             twins.loss_sums += torch.tensor([2.0, 4.0])
             twins.loss_count += 2
-            writer.on_evaluate(None, state, control, {"eval_loss_0": 5.0, "eval_loss_1": 6.0})  # type: ignore[arg-type]
+            writer.on_evaluate(None, state, control, metrics={"eval_loss_0": 5.0, "eval_loss_1": 6.0})  # type: ignore[arg-type]
     rows = trajectory([{"step": 3, "loss": 1.0}, *state.log_history])
     assert [row["step"] for row in rows] == log_schedule(10, 2)
     assert all(row["train_loss_a"] == 1.0 and row["train_loss_b"] == 2.0 for row in rows)

@@ -42,18 +42,19 @@ class Twins(nn.Module):
     def __init__(self, models: Mapping[str, PreTrainedModel]):
         super().__init__()
         self.models = nn.ModuleDict(dict(models))
-        self.register_buffer("loss_sums", torch.zeros(len(models), dtype=torch.float64))
+        self.register_buffer("loss_sums", torch.zeros(len(models)))
         self.register_buffer("loss_count", torch.zeros((), dtype=torch.long))
         self.loss_sums: Tensor
         self.loss_count: Tensor
 
     def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Blocks `[B, T]` -> the sum of the losses, and each of them."""
-        devices = [input_ids.device] if input_ids.device.type != "cpu" else []
+        device = input_ids.device
+        devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
         losses = []
         for i, model in enumerate(self.models.values()):
             last = i == len(self.models) - 1
-            with torch.random.fork_rng(devices, enabled=not last):  # the next one draws the same masks
+            with torch.random.fork_rng(devices, enabled=not last, device_type=kind):  # same masks next
                 losses.append(model(input_ids=input_ids, labels=labels).loss)
         each = torch.stack([loss.detach() for loss in losses])
         if self.training:
