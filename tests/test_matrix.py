@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -25,6 +26,8 @@ from hf_embinit.runs.scheduling import Launch, execute, look, run_here, slurm_sc
 from hf_embinit.runs.study_files import read_study_file
 from hf_embinit.runs.study_tables import bootstrap_interval, field_value, gather, markdown
 
+FORK = multiprocessing.get_context("fork")
+"""Drivers of their own that need not import torch again."""
 PAPERS = [*(f"table{i}" for i in range(1, 9)), "figure1", "zhang1", *(f"zhang{i}" for i in range(3, 9))]
 
 RECIPE = """
@@ -305,20 +308,13 @@ def test_a_killed_driver_leaves_its_run_alone_and_the_next_one_waits_its_turn(to
     name, launch = toy
     go = tmp_path / "go"
     (run,) = load_study(name, seeds=1, only=["a/low"], overrides=[f"wait_for={go}"]).runs
-    code = (
-        "import sys; from pathlib import Path; from hf_embinit.runs.matrix import load_study; "
-        "from hf_embinit.runs.scheduling import *; name, recipes, root, over = sys.argv[1:]; "
-        "execute(load_study(name, seeds=1, only=['a/low'], overrides=[over]).runs[0], "
-        "Launch(Path(recipes), Path(root)))"
-    )
-    driver = subprocess.Popen(
-        [sys.executable, "-c", code, name, str(launch.recipes), str(launch.root), f"wait_for={go}"]
-    )
+    driver = FORK.Process(target=execute, args=(run, launch))
+    driver.start()
     while not starts(launch, run):
-        assert driver.poll() is None
+        assert driver.is_alive()
         time.sleep(0.02)
     driver.kill()
-    driver.wait()
+    driver.join()
     assert look(run, launch).status == "running"  # the orphan trains on, and has the lock
     assert not execute(run, launch).executed
     go.touch()
@@ -344,13 +340,10 @@ def test_a_dead_process_holds_no_lock(toy) -> None:
 
 def test_two_drivers_share_the_runs(toy) -> None:
     name, launch = toy
-    command = [sys.executable, "-c", (
-        "import sys; from pathlib import Path; from hf_embinit.runs.matrix import load_study; "
-        "from hf_embinit.runs.scheduling import *; name, recipes, root = sys.argv[1:]; "
-        "print(sum(o.executed for o in run_here(load_study(name).runs, Launch(Path(recipes), Path(root)))))"
-    ), name, str(launch.recipes), str(launch.root)]  # fmt: skip
-    drivers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    counts = [int(driver.communicate(timeout=120)[0]) for driver in drivers]
+    study = load_study(name)
+    with FORK.Pool(2) as drivers:
+        calls = [drivers.apply_async(run_here, (study.runs, launch)) for _ in range(2)]
+        counts = [sum(outcome.executed for outcome in call.get(timeout=250)) for call in calls]
     assert sum(counts) == 8
     assert all(len(starts(launch, run)) == 1 for run in load_study(name).runs)
 
