@@ -55,7 +55,10 @@ def make_record(**changes) -> RunRecord:
         "runtime": {"train_seconds": 1234.5, "tokens_per_second": 100.0, "device": "a CPU", "world_size": 2},
         "versions": {"torch": "2.13.0"},
         "signature": {"test_bleu": SIGNATURE},
-        "data": {"train": {"rows": 29000, "sha256": "f00d"}},
+        "data": {
+            "train": {"rows": 29000, "sha256": "f00d"},
+            "vectors, source": {"rows": 7851, "sha256": "beef"},
+        },
     }
     return RunRecord(**{**values, **changes})
 
@@ -87,6 +90,7 @@ def test_card_of_a_translation_run(tmp_path):
     assert "| ein \\| Hund | a dog |" in text
     assert "AutoModelForSeq2SeqLM.from_pretrained" in text and "import hf_embinit" in text
     assert "| train set | 29,000 rows, SHA-256 of texts and labels `f00d` |" in text
+    assert "| vectors, source | 7,851 rows, SHA-256 of tokens and rows `beef` |" in text
     assert "a CPU, 2 processes" in text and "1,234 s" in text
     assert "kim2024" in text and "post2018" in text and "glorot2010" in text and "hewitt" not in text
     assert not re.search(r"\bNone\b|\bnan\b|Undefined|\{\{", text)

@@ -161,9 +161,10 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
     link = f"[{hub_id}](https://huggingface.co/datasets/{hub_id})"
     rows = [("recipe", f"`recipes/{_recipe(record)}`"), ("data", link if hub_id else cell(record.dataset))]
     for split, used in record.data.items():
-        rows.append(
-            (f"{split} set", f"{used['rows']:,} rows, SHA-256 of texts and labels `{used['sha256']}`")
-        )
+        label, of = f"{split} set", "texts and labels"
+        if split.startswith("vectors"):
+            label, of = split, "tokens and rows"
+        rows.append((label, f"{used['rows']:,} rows, SHA-256 of {of} `{used['sha256']}`"))
     for key, label in _SETTINGS.items():
         if record.arguments.get(key) not in (None, "", -1, False):
             rows.append((label, cell(record.arguments[key])))
