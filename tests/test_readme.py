@@ -1,4 +1,4 @@
-"""The README says what the code does: its tables are generated, its Python runs.
+"""The README says what the code does: its tables are generated (`test_guides` runs its code).
 
 `python tests/test_readme.py` rewrites the generated blocks.
 """
@@ -8,14 +8,12 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from hf_embinit.__main__ import COMMANDS, _parser, main
+from hf_embinit.__main__ import COMMANDS, _parser
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -122,40 +120,6 @@ def test_generated_blocks_are_up_to_date() -> None:
         found = block(name).search(text)
         assert found, f"README.md has no block {name}"
         assert found[2].strip() == make().strip(), f"run `python {Path(__file__).name}` to rewrite {name}"
-
-
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-
-
-@pytest.mark.parametrize("code", python_blocks())
-def test_python_blocks_run(code: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=250, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-def command_lines() -> list[str]:
-    text = README.read_text(encoding="utf-8")
-    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.startswith("hf-embinit ")]
-
-
-@pytest.mark.parametrize("line", command_lines())
-def test_command_lines_can_be_read(line: str) -> None:
-    assert _parser().parse_args(shlex.split(line, comments=True)[1:]).command in COMMANDS
-
-
-def test_console_blocks_print_what_they_show(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```console\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert blocks
-    for block in blocks:
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, shown = part.partition("\n")
-            program, *words = shlex.split(command)
-            assert (program, main(words)) == ("hf-embinit", 0)
-            assert capsys.readouterr().out == shown
 
 
 def test_the_gate_runs_the_readme_s_test_command() -> None:

@@ -47,7 +47,7 @@ SPLIT_SIZES = {
 }
 """Pairs in each split, a third of each label."""
 ENTAILMENT, NEUTRAL, CONTRADICTION = 0, 1, 2
-TEXT_LINES = 40_000
+TEXT_LINES = 45_000
 NUMBERS = ("two", "three", "four", "five")
 EXISTENTIAL = ("one", "some", *NUMBERS)
 DENIALS = ("no", "not all")
@@ -140,7 +140,7 @@ def entailment_text(seed: int = 0, lines: int = TEXT_LINES) -> list[str]:
     maker = PairMaker(random.Random(f"text {seed}"))
     while len(text) < lines:
         genre: Genre = maker.pick(("captions", "news"))
-        line = maker.kinds() if maker.chance(0.4) else maker.pair(genre, maker.pick((0, 1, 2)))[0]
+        line = maker.kinds() if maker.chance(0.7) else maker.pair(genre, maker.pick((0, 1, 2)))[0]
         if line.lower() not in held_out:
             text.append(line)
     return text
@@ -501,20 +501,24 @@ class PairMaker:
         """A sentence that says what is a kind of what."""
         while True:
             head = self.pick(HEADS)
-            kinds = [plural(self.synonym(kind)) for kind in meaning(head).children]
-            if len(kinds) > 1:
+            if len(meaning(head).children) > 2:
                 break
-        one, two = self.random.sample(kinds, 2)
-        heads = plural(self.synonym(head))
+        kinds = [self.synonym(kind) for kind in self.random.sample(meaning(head).children, 3)]
+        name = self.synonym(head)
+        one, two, three = (plural(kind) for kind in kinds)
+        heads = plural(name)
         detail = self.pick(("in this town", "in the pictures", "there", "nearby", "on the list"))
-        return self.pick(
+        article = "an" if starts_with_vowel(kinds[0]) else "a"
+        words = self.pick(
             (
-                f"There were {one}, {two} and other {heads} {detail}.",
-                f"Most of the {heads} {detail} are {one} or {two}.",
-                f"{heads[0].upper()}{heads[1:]} such as {one} and {two} are common here.",
-                f"Like other {heads}, {one} are often seen {detail}.",
+                f"{one}, {two}, {three} and other {heads}",
+                f"{heads} such as {one}, {two} and {three} are common {detail}",
+                f"most of the {heads} {detail} are {one}, {two} or {three}",
+                f"the {kinds[0]}, the {kinds[1]} and the {kinds[2]} are {heads}",
+                f"{article} {kinds[0]} is a kind of {name}",
             )
         )
+        return words[0].upper() + words[1:] + "."
 
 
 EVERYDAY_KINDS = frozenset({"adult", "child", "musician", "athlete", "worker", "artist", "doctor", "teacher"})

@@ -1,0 +1,269 @@
+"""What README and guides tell one to type works: Python blocks run, commands are read by what they call.
+
+Commands are those of `bash` blocks, those in `code` within a line, those in the docstrings of recipes and
+in the examples of the command line. `<...>` in a command stands for something of the reader's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hf_embinit.__main__ import COMMANDS, _parser
+from hf_embinit.runs import arguments
+
+ROOT = Path(__file__).parent.parent
+RECIPES = sorted((ROOT / "recipes").glob("*.py"))
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "model_cards").rglob("*.md"))]
+OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+HARMLESS = {"list", "results"}
+"""Commands of the command line that only read, and are run."""
+LAUNCHER_FLAGS_WITH_VALUE = {
+    *(
+        "--num_processes",
+        "--num_machines",
+        "--mixed_precision",
+        "--dynamo_backend",
+        "--num_cpu_threads_per_process",
+    ),
+}
+
+
+def blocks(guide: Path, language: str) -> list[str]:
+    text = guide.read_text(encoding="utf-8")
+    found = re.findall(rf"^([ ]*)```{language}\n(.*?)^\1```", text, re.DOTALL | re.MULTILINE)
+    return ["".join(line.removeprefix(indent) for line in code.splitlines(True)) for indent, code in found]
+
+
+def shown_output(guide: Path) -> list[tuple[str, str]]:
+    """(command, output) of the `console` blocks: a line that starts with `$`, and what it prints."""
+    found = []
+    for code in blocks(guide, "console"):
+        for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+            command, _, output = part.replace("\\\n", " ").partition("\n")
+            found.append((command, output))
+    return found
+
+
+def is_ours(command: str) -> bool:
+    """Whether a line names a recipe or the command line with something to do."""
+    starts = re.match(r"(\.venv/bin/)?(python3?|accelerate launch|hf-embinit|hf embinit)\s", command)
+    return bool(starts and re.search(r"recipes/\w+\.py|hf[-_ ]embinit\s+\w+ \S", command))
+
+
+def documented_commands() -> Iterator[tuple[str, str]]:
+    """(where, command)"""
+    for guide in GUIDES:
+        name = guide.relative_to(ROOT).as_posix()
+        text = guide.read_text(encoding="utf-8")
+        for code in blocks(guide, "bash"):
+            for line in code.replace("\\\n", " ").splitlines():
+                if line.strip() and not line.startswith("#"):
+                    yield name, line.strip()
+        for command, _ in shown_output(guide):
+            yield name, command
+        prose = re.sub(r"^([ ]*)```.*?^\1```", "", text, flags=re.DOTALL | re.MULTILINE)
+        for code in re.findall(r"`([^`]+)`", prose):
+            if is_ours(command := " ".join(code.split())) and "..." not in command:
+                yield name, command
+    for recipe in RECIPES:
+        doc = ast.get_docstring(ast.parse(recipe.read_text(encoding="utf-8"))) or ""
+        for line in doc.replace("\\\n", " ").splitlines():
+            if line.startswith("    ") and is_ours(line.strip()):
+                yield recipe.name, " ".join(line.split())
+    for name, command in COMMANDS.items():
+        for line in command.examples:
+            yield f"hf-embinit {name} --help", line
+
+
+def programs(command: str) -> list[list[str]]:
+    """The words of each program in a line, without redirections, with something in the place of `<...>`."""
+    command = re.sub(r"<[^<>]*>", "something", command.split("  #")[0])
+    command = re.sub(r"\s\d?>>?\s*\S+", "", command)
+    words: list[list[str]] = [[]]
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="&|;")
+    lexer.whitespace_split = True
+    for word in lexer:
+        if set(word) <= set("&|;"):
+            words.append([])
+        elif not (not words[-1] and re.fullmatch(r"[A-Z_]+=.*", word)):
+            words[-1].append(word)
+    return [program for program in words if program]
+
+
+def without_launcher(words: list[str]) -> list[str]:
+    """`accelerate launch --flags recipe.py ...` as `recipe.py ...`."""
+    rest = words[2:]
+    while rest and rest[0].startswith("--"):
+        rest = rest[2 if rest[0] in LAUNCHER_FLAGS_WITH_VALUE else 1 :]
+    return rest
+
+
+def read_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails unless the program reads its flags as they stand."""
+    name = Path(words[0]).name
+    if name == "accelerate":
+        read_recipe(without_launcher(words), monkeypatch)
+    elif name in ("python", "python3") and words[1] == "-m":
+        module, rest = words[2], words[3:]
+        if module == "hf_embinit":
+            read_command_line(rest)
+        else:
+            assert module in ("venv", "pytest", "pip"), f"no check for python -m {module}"
+    elif name in ("python", "python3"):
+        read_recipe(words[1:], monkeypatch)
+    elif name == "hf-embinit":
+        read_command_line(words[1:])
+    elif name == "hf" and words[1] == "embinit":
+        read_command_line(words[2:])
+    elif name == "pip":
+        read_pip(words)
+    else:
+        assert (name, words[1]) in {("hf", "extensions"), ("git", "clone")} or name in ("cd", "cat", "ls"), (
+            f"no check for {shlex.join(words)}"
+        )
+
+
+def read_command_line(argv: list[str]) -> None:
+    try:
+        _parser().parse_args(argv)
+    except SystemExit as end:
+        assert end.code in (0, None), f"hf-embinit does not read {shlex.join(argv)}"
+
+
+def read_pip(words: list[str]) -> None:
+    """The files and extras that pip is pointed to exist."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for flag, value in pairwise(words):
+        if flag == "-c":
+            assert (ROOT / value).is_file()
+        if flag == "-e" and "[" in value:
+            assert set(value[value.index("[") + 1 : -1].split(",")) <= set(extras)
+
+
+class Parsed(Exception):
+    """The recipe has read its arguments."""
+
+
+def read_recipe(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = ROOT / words[0]
+    assert path in RECIPES, f"there is no recipe {words[0]}"
+    spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+
+    def parse(*args, **kwargs):
+        arguments.parse_arguments(*args, **kwargs)
+        raise Parsed
+
+    assert module.parse_arguments is arguments.parse_arguments
+    module.parse_arguments = parse
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(Parsed):
+        module.main()
+
+
+def python_blocks() -> list[tuple[str, str]]:
+    return [
+        (guide.relative_to(ROOT).as_posix(), code) for guide in GUIDES for code in blocks(guide, "python")
+    ]
+
+
+@pytest.mark.parametrize(("guide", "code"), python_blocks())
+def test_python_blocks_run_offline_in_a_fresh_process(guide: str, code: str, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        cwd=tmp_path,
+        env={**os.environ, **OFFLINE},
+    )
+    assert done.returncode == 0, f"{code}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("guide", GUIDES[1:], ids=lambda guide: guide.name)
+def test_python_of_cards_is_python(guide: Path) -> None:
+    """Cards load checkpoints from the Hub, which tests do not have: other tests load what a card is of."""
+    for code in blocks(guide, "python"):
+        names = [alias.name for node in ast.walk(ast.parse(code)) for alias in getattr(node, "names", [])]
+        assert names, "a card's block imports what it uses"
+
+
+@pytest.mark.parametrize(("where", "command"), sorted(set(documented_commands())))
+def test_documented_commands_are_read(where, command, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in re.findall(r"\b[\w.]+\.(?:yaml|json)\b", command):  # a file of settings of the reader's own
+        (tmp_path / name).write_text("{}")
+    for words in programs(command):
+        read_command(words, monkeypatch)
+
+
+def harmless_commands() -> list[str]:
+    found = []
+    for _, command in documented_commands():
+        start = re.match(r"(python -m hf_embinit|hf-embinit|hf embinit) (\w+)", command)
+        if start and start[2] in HARMLESS and not re.search(r"<|user/|\bruns\b", command):
+            found.append(command[start.start(2) :])
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize("command", harmless_commands())
+def test_commands_that_only_read_are_run(command) -> None:
+    assert run_command(shlex.split(command))
+
+
+def run_command(words: list[str]) -> str:
+    program = [sys.executable, "-m", "hf_embinit", *words]
+    env = {**os.environ, **OFFLINE}
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, cwd=ROOT, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+SHOWN = [(command, output) for guide in GUIDES for command, output in shown_output(guide)]
+
+
+@pytest.mark.parametrize(("command", "output"), SHOWN, ids=[command for command, _ in SHOWN])
+def test_shown_output_is_what_is_printed(command, output) -> None:
+    name, *words = shlex.split(command)
+    assert name == "hf-embinit" and words[0] in HARMLESS, "show the output of commands that tests can run"
+    assert run_command(words).strip() == output.strip()
+
+
+def test_the_collector_finds_what_the_readme_shows() -> None:
+    commands = [command for where, command in documented_commands() if where == "README.md"]
+    assert any("recipes/translate.py --init glove_xavier" in command for command in commands)
+    assert any(command.endswith("-m pytest") for command in commands)
+    assert any(command.startswith("python -m hf_embinit") for command in commands)
+    assert {recipe.name for recipe in RECIPES} <= {where for where, _ in documented_commands()}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python recipes/translate.py --inits xavier",
+        "python recipes/nothing.py",
+        "accelerate launch recipes/translate.py --num_train_epochs many",
+        "hf-embinit lists",
+        "python -m hf_embinit list --jsn",
+        "make everything",
+    ],
+)
+def test_a_wrong_command_is_noticed(command, monkeypatch) -> None:
+    (words,) = programs(command)
+    with pytest.raises((AssertionError, SystemExit)):
+        read_command(words, monkeypatch)
