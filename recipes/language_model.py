@@ -317,7 +317,7 @@ def main() -> None:
         if own is not None and tokenizer.get_vocab() != own.get_vocab():
             raise InvalidArgumentError(
                 f"--tokenizer {model_args.tokenizer} has another vocabulary than --model {model_args.model}: "
-                "leave it out, or give the model that tokenizer first (hf_embinit.replace_tokenizer)"
+                "leave it out: a trained model keeps its own"
             )
         packed = {split: pack_blocks(rows, tokenizer, data_args.block_size) for split, rows in texts.items()}
     counts = token_counts(packed["train"].blocks, len(tokenizer))

@@ -248,6 +248,7 @@ def main() -> None:
             )
             for split in data
         }
+        digests = data_digests(data)  # before the splits are put in another order
         for split in ("validation", "test"):
             data[split], encoded[split] = sort_by_length(data[split], encoded[split])
         vectors, target_vectors = model_args.vectors, model_args.target_vectors
@@ -356,7 +357,7 @@ def main() -> None:
             "world_size": training_args.world_size,
         },
         signature={f"test_{name}": text for name, text in test_metrics.signatures.items()},
-        data=data_digests(data),
+        data=digests,
     )
     texts, _ = decode_predictions(tokenizer, predicted.predictions)
     samples = [
