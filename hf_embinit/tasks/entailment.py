@@ -15,7 +15,7 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..vectors import PretrainedVectors
 from .corpus_vectors import corpus_vectors
@@ -95,7 +95,8 @@ class Scene:
     def set(self, slot: str, value: str) -> Scene:
         """The scene with another word in a slot."""
         head, _, tail = slot.partition(".")
-        return replace(self, **{head: replace(getattr(self, head), **{tail: value}) if tail else value})
+        changed: Any = replace(getattr(self, head), **{tail: value}) if tail else value
+        return replace(self, **{head: changed})
 
     def opens_upward(self, slot: str) -> bool:
         """Whether a narrower word in the slot says more (else a broader one does)."""

@@ -237,7 +237,7 @@ class ReviewMaker:
         gradable = self.adjective(topic, word, graded=True).text
         extreme = self.adjective(topic, word, graded=False).text
         if negated:
-            moderate = self.pick(("very", "really", "exactly", "particularly", "at all", "always", "even"))
+            moderate = self.pick(("very", "really", "exactly", "particularly", "at all", "even"))
             return self.one_of(
                 (6, lambda: f"{name} {be} not {plain}"),
                 (3, lambda: f"{name} {be} not {moderate} {gradable}"),
@@ -500,7 +500,7 @@ class ReviewMaker:
                     f"{self.name(one)} {affecting[0]} and {affecting[1]} {self.object} with {phrase(two)}"
                 ),
             ),
-            (1, lambda: f"with {phrase(one)} and {phrase(two)}, this {self.item} was {with_article(noun)}"),
+            (1, lambda: f"with {phrase(two)} and {phrase(three)}, this {self.item} was {with_article(noun)}"),
         )
         return finish(words)
 

@@ -195,7 +195,7 @@ def polar_words() -> dict[str, Polarity]:
     tables = [*ADJECTIVES.values(), LIKING, AFFECTING, VERDICTS]
     for polarity in (0, 1):
         for table in tables:
-            words |= dict.fromkeys(table[polarity].replace("*", "").split(), polarity)  # type: ignore[arg-type]
+            words |= dict.fromkeys(table[polarity].replace("*", "").split(), polarity)
     return words
 
 
