@@ -176,14 +176,16 @@ def read_recipe(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         module.main()
 
 
-def python_blocks() -> list[tuple[str, str]]:
-    return [
-        (guide.relative_to(ROOT).as_posix(), code) for guide in GUIDES for code in blocks(guide, "python")
-    ]
+def python_blocks() -> list[tuple[str, str | None]]:
+    """(code, what a `text` block right below says that it prints) of the README."""
+    found = re.findall(
+        r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", GUIDES[0].read_text(), re.DOTALL | re.MULTILINE
+    )
+    return [(code, output or None) for code, output in found]
 
 
-@pytest.mark.parametrize(("guide", "code"), python_blocks())
-def test_python_blocks_run_offline_in_a_fresh_process(guide: str, code: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("code", "output"), python_blocks())
+def test_python_blocks_run_offline_in_a_fresh_process(code: str, output: str | None, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
@@ -193,6 +195,7 @@ def test_python_blocks_run_offline_in_a_fresh_process(guide: str, code: str, tmp
         env={**os.environ, **OFFLINE},
     )
     assert done.returncode == 0, f"{code}\n{done.stderr[-2000:]}"
+    assert output is None or done.stdout == output
 
 
 @pytest.mark.parametrize("guide", GUIDES[1:], ids=lambda guide: guide.name)
