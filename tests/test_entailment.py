@@ -428,7 +428,7 @@ def test_the_hypothesis_alone_says_nothing(splits, test):
 
 def test_words_stay_far_from_the_truth(splits):
     """Two bags of words, and even the words that one sentence has and the other has not."""
-    assert accuracy(splits, of_both, "test_matched") < 0.55
+    assert accuracy(splits, of_both, "test_matched") < 0.6
     assert accuracy(splits, aligned, "test_matched") < 0.85
 
 

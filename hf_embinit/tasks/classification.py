@@ -70,13 +70,13 @@ def _paper_presets(words: int, pieces: int) -> dict[str, dict[str, Any]]:
     }
 
 
-def _embedded(epochs: int, learning_rate: float) -> dict[str, dict[str, Any]]:
+def _embedded(epochs: int, batch_size: int) -> dict[str, dict[str, Any]]:
     return {
         "*": {
             "num_train_epochs": epochs,
-            "per_device_train_batch_size": 64,
+            "per_device_train_batch_size": batch_size,
             "per_device_eval_batch_size": 256,
-            "learning_rate": learning_rate,
+            "learning_rate": 5e-4,
             "d_model": 128,
             "d_ff": 256,
             "num_layers": 2,
@@ -98,8 +98,8 @@ def _glue(name: str, columns: tuple[str, ...], labels: tuple[str, ...]) -> Class
 DATASETS = {
     task.name: task
     for task in (
-        ClassificationTask("sentiment", ("sentence",), ("negative", "positive"), None, _embedded(4, 5e-4)),
-        ClassificationTask("entailment", ("premise", "hypothesis"), NLI, None, _embedded(6, 5e-4)),
+        ClassificationTask("sentiment", ("sentence",), ("negative", "positive"), None, _embedded(4, 64)),
+        ClassificationTask("entailment", ("premise", "hypothesis"), NLI, None, _embedded(8, 32)),
         _glue("sst2", ("sentence",), ("negative", "positive")),
         _glue("mnli", ("premise", "hypothesis"), NLI),
         _glue("cola", ("sentence",), ("unacceptable", "acceptable")),
