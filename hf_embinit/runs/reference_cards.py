@@ -23,8 +23,8 @@ _CLASSES = {
 def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> dict[str, str]:
     """The cards of every run record below `results`, as files of `folder`: name -> text, and the index.
 
-    Records of other things (reports, comparisons) are passed over, and so are runs on a part of their data,
-    which stand in tables only. A card says where its record is, relative
+    Records of other things (reports, comparisons) are passed over, and so are runs on a part of their data
+    and pairs of models, which stand in tables only. A card says where its record is, relative
     to `folder`. The same records give the same text.
     """
     results, folder = Path(results), Path(folder)
@@ -35,7 +35,7 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
             record = read_record(path)
         except RunFolderError:
             continue
-        if record.arguments.get("max_train_samples"):
+        if record.arguments.get("max_train_samples") or record.arguments.get("twin_seeds"):
             continue
         place = path.parent.relative_to(results)
         name = "-".join(place.parts) + ".md"
