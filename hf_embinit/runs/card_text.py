@@ -267,6 +267,7 @@ def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str 
     lines = [f"from transformers import {auto}, AutoTokenizer"]
     if config.get("model_type") == "vanilla_transformer" and not config.get("auto_map"):
         lines.append("import hf_embinit  # registers the model")
+    lines.append("")
     lines.append(f'model = {auto}.from_pretrained("{repo}"{options})')
     lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{repo}"{options})')
     return "\n".join(lines)
