@@ -208,7 +208,6 @@ def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     doomed = cluster.add_node(num_cpus=1)
     cluster.add_node(num_cpus=1)
-    lost: list[Path] = []
 
     def alive(pid: int) -> bool:
         stat = Path(f"/proc/{pid}/stat")
@@ -224,7 +223,6 @@ def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
         for path, parent in parents.items():
             if not alive(parent) and alive(flying[path]):
                 os.kill(flying[path], signal.SIGKILL)  # a machine that dies takes its processes with it
-                lost.append(path)
         (tmp_path / "go").touch()
 
     begun = [launch.folder(run) / "starts.txt" for run in runs]
@@ -237,5 +235,5 @@ def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
         ray.shutdown()
         cluster.shutdown()
     assert {o.status for o in outcomes} == {"finished"} and len(outcomes) == len(runs)
-    assert lost and lost[0].read_text().splitlines()[1].endswith("last")  # it went on from its checkpoint
-    assert all(len(path.read_text().splitlines()) == 1 for path in begun if path not in lost)
+    starts = sorted((path.read_text().split()[1::2] for path in begun), key=len)
+    assert starts == [["None"]] * 5 + [["None", "last"]]  # one went on elsewhere from its checkpoint
