@@ -231,7 +231,7 @@ def test_bleu_options_and_errors():
 def test_metric_modules():
     assert "bleu" in list_metrics()
     with pytest.raises(UnknownNameError, match="Did you mean: bleu"):
-        metric_path("blue")
+        metric_path("bleuu")
     pairs = {"predictions": ["a dog runs over there"], "references": ["a dog runs over here"]}
     metric = load_metric("bleu")
     assert metric.compute(**pairs) == corpus_bleu(*pairs.values()) == metric.compute(**pairs)
