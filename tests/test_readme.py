@@ -104,7 +104,8 @@ def test_every_study_of_the_papers_table_can_be_planned() -> None:
 def results() -> str:
     from hf_embinit.runs.aggregate import read_records, results_table
 
-    return results_table(read_records(ROOT / "recipes" / "results" / "translate"))
+    folders = [ROOT / "recipes" / "results" / name for name in ("translate", "sentiment")]
+    return "\n".join(results_table(read_records(folder)) for folder in folders)
 
 
 BLOCKS = {"initialisers": initialisers, "papers": papers, "results": results}
