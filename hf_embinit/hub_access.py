@@ -187,3 +187,37 @@ def _connects(host: str, port: int) -> bool:
         if done.wait(0.02):
             return True
     return done.is_set()
+
+
+def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
+    """`auto.from_pretrained(name)`; from the cache when the Hub is out of reach.
+
+    Raises `DataNotFoundError`, which begins with `flag`, when there is nothing of that name.
+    """
+    from huggingface_hub.errors import HFValidationError
+
+    local = Path(name).is_dir()
+    offline = not local and not hub_is_reachable()
+    try:
+        return auto.from_pretrained(name, local_files_only=local or offline, **options)
+    except (OSError, ValueError, HFValidationError) as error:
+        if local:
+            why = f"cannot be loaded from this folder: {' '.join(str(error).split())[:300]}"
+        elif offline:
+            why = "is no folder here, the Hub is out of reach and it is not in the local cache"
+        else:
+            why = f"is no folder here and could not be loaded from the Hub: {str(error).splitlines()[0]}"
+        if options.get("use_safetensors"):
+            why += " (only safetensors are read; a pickle with --allow_pickle)"
+        raise DataNotFoundError(f"{flag} {why}") from error
+
+
+def load_pretrained_tokenizer(name: str, flag: str, **options: Any) -> Any:
+    """The tokenizer of a folder or Hub id. Raises `DataNotFoundError`, which begins with `flag`, when there
+    is none."""
+    from transformers import AutoTokenizer
+
+    tokenizer = load_pretrained(AutoTokenizer, name, flag, **options)
+    if len(tokenizer) < 2:  # what transformers makes of a folder without files of a tokenizer
+        raise DataNotFoundError(f"{flag} has no tokenizer")
+    return tokenizer

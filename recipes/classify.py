@@ -226,6 +226,7 @@ def main() -> None:
     import hf_embinit
     from hf_embinit import surgery
     from hf_embinit.errors import InvalidArgumentError
+    from hf_embinit.hub_access import load_pretrained_tokenizer
     from hf_embinit.models import (
         VanillaTransformerConfig,
         VanillaTransformerForSequenceClassification,
@@ -255,7 +256,6 @@ def main() -> None:
     from hf_embinit.tasks.pretrained_classifier import (
         check_length,
         load_pretrained_classifier,
-        load_tokenizer,
     )
     from hf_embinit.vectors import SOURCES
 
@@ -323,7 +323,9 @@ def main() -> None:
             name = SOURCES.get(model_args.tokenizer, model_args.tokenizer)
             tokenizer: Any = VanillaTransformerTokenizer.build(
                 [text for column in columns for text in column],
-                tokenizer=name if name == "words" else load_tokenizer(name, "--tokenizer"),
+                tokenizer=name
+                if name == "words"
+                else load_pretrained_tokenizer(name, f"--tokenizer {name!r}"),
                 source_lang=data_args.language,
                 min_frequency=model_args.min_frequency,
             )
@@ -356,7 +358,7 @@ def main() -> None:
         # -----------------------------------------------------------------------------
         reader = tokenizer  # of the text, once surgery is done
         if model_args.donor is not None:
-            reader = load_tokenizer(model_args.donor, "--donor")
+            reader = load_pretrained_tokenizer(model_args.donor, f"--donor {model_args.donor!r}")
         encoded = {
             split: encode_texts(
                 data[split], reader, max_length=data_args.max_length, desc=f"encoding {split}"

@@ -127,6 +127,7 @@ def main() -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, default_data_collator, set_seed
 
+    from hf_embinit.hub_access import load_pretrained
     from hf_embinit.manifest import read_manifest
     from hf_embinit.measures.divergence import expansion_bound
     from hf_embinit.new_rows import check_init
@@ -143,7 +144,7 @@ def main() -> None:
     from hf_embinit.runs.training import table_statistics
     from hf_embinit.tasks.caption_model import caption_language_model
     from hf_embinit.tasks.data import data_digests, find_folder
-    from hf_embinit.tasks.language_modeling import load_pretrained, load_texts, pack_blocks
+    from hf_embinit.tasks.language_modeling import load_texts, pack_blocks
     from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
     from hf_embinit.vocabulary.shift import shift_by_prefix
 

@@ -243,6 +243,7 @@ def main() -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, default_data_collator, set_seed
 
     import hf_embinit
+    from hf_embinit.hub_access import load_pretrained
     from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForCausalLM
     from hf_embinit.runs.finish import draw_tables, finish_run, test_scores
     from hf_embinit.runs.folder import prepare_run_folder
@@ -262,7 +263,6 @@ def main() -> None:
     from hf_embinit.tasks.language_modeling import (
         check_fits,
         continuations,
-        load_pretrained,
         load_texts,
         load_tokenizer,
         pack_blocks,

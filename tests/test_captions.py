@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from hf_embinit.errors import InvalidArgumentError
-from hf_embinit.tasks import captions
-from hf_embinit.tasks.captions import caption_pairs, caption_text, caption_tokens, caption_vectors
+from hf_embinit.tasks import corpus_vectors
+from hf_embinit.tasks.captions import caption_pairs, caption_text, caption_vectors
 from hf_embinit.tasks.captions_grammar import (
     Clause,
     NounPhrase,
@@ -23,6 +23,7 @@ from hf_embinit.tasks.captions_grammar import (
 )
 from hf_embinit.tasks.captions_lexicon import Adjective, Noun, Verb, adjectives, nouns, verbs
 from hf_embinit.tasks.captions_sentences import SentenceMaker, _distinct
+from hf_embinit.tasks.corpus_vectors import corpus_tokens
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +59,13 @@ def test_a_seed_makes_the_corpus_and_leaves_the_global_generator_alone(pairs):
 
 
 def test_vocabulary(pairs, rows):
-    train = Counter(word for row in pairs["train"] for word in caption_tokens(row["de"]))
+    train = Counter(word for row in pairs["train"] for word in corpus_tokens(row["de"]))
     words = [word for word in train if word.isalpha()]
     assert len(words) > 800
     assert len({w for row in rows for w in re.findall(r"\w+", row["de"])}) > len(words)  # cased
-    wide = {word for text in caption_text("de", 10_000) for word in caption_tokens(text)}
+    wide = {word for text in caption_text("de", 10_000) for word in corpus_tokens(text)}
     assert len(wide - set(words)) > 150
-    unknown = [w for row in pairs["test"] for w in caption_tokens(row["de"]) if train[w] < 2]
+    unknown = [w for row in pairs["test"] for w in corpus_tokens(row["de"]) if train[w] < 2]
     assert len(unknown) < 50
 
 
@@ -368,7 +369,7 @@ def test_tokens_are_those_of_spacy(language, rows):
     spacy = pytest.importorskip("spacy")
     texts = [row[language] for row in rows[:1500]] + list(caption_text(language, 1500, seed=5))
     for text, doc in zip(texts, spacy.blank(language).tokenizer.pipe(texts), strict=True):
-        assert [token.text.lower() for token in doc] == caption_tokens(text)
+        assert [token.text.lower() for token in doc] == corpus_tokens(text)
 
 
 def test_text_is_a_function_of_the_seed_and_not_parallel():
@@ -384,14 +385,14 @@ def test_vectors_are_trained_once(tmp_path, monkeypatch):
     vectors = caption_vectors("de", 8, **small)
     assert vectors.dim == 8 and "hund" in vectors.tokens
     with monkeypatch.context() as patched:
-        patched.setattr(captions, "train_glove", lambda *a, **k: pytest.fail("trained again"))
+        patched.setattr(corpus_vectors, "train_glove", lambda *a, **k: pytest.fail("trained again"))
         again = caption_vectors("de", 8, **small)
     assert again.digest == vectors.digest and torch.equal(again.matrix, vectors.matrix)
     caption_vectors("de", 8, **{**small, "epochs": 3})
     caption_vectors("en", 8, **small)
     assert len(list(tmp_path.iterdir())) == 3
     with monkeypatch.context() as patched:
-        patched.setattr(captions, "_code_digest", lambda: b"newer code")
+        patched.setattr(corpus_vectors, "code_digest", lambda corpus: b"newer code")
         caption_vectors("de", 8, **small)
     assert len(list(tmp_path.iterdir())) == 4
 
@@ -409,7 +410,7 @@ def test_vectors_know_meanings_and_spread_widely(pairs, tmp_path):
     )
     assert nearest("hund", 8) & {"katze", "vogel", "kuh", "fuchs", "wolf", "pferd", "schaf", "esel", "affe"}
     assert vectors.matrix.std() > 0.2 and vectors.matrix.abs().max() > 1.0
-    words = [word for row in pairs["train"] for word in caption_tokens(row["de"])]
+    words = [word for row in pairs["train"] for word in corpus_tokens(row["de"])]
     assert sum(word in index for word in words) / len(words) > 0.999
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hf_embinit.tasks import corpus_vectors, entailment
-from hf_embinit.tasks.captions import caption_tokens
+from hf_embinit.tasks.corpus_vectors import corpus_tokens
 from hf_embinit.tasks.entailment import (
     CONTRADICTION,
     ENTAILMENT,
@@ -95,7 +95,7 @@ def test_sentences_are_cased_punctuated_and_have_the_right_article(rows, text):
 def test_tokens_are_those_of_spacy(text):
     spacy = pytest.importorskip("spacy")
     for line, doc in zip(text[-2000:], spacy.blank("en").tokenizer.pipe(text[-2000:]), strict=True):
-        assert [token.text.lower() for token in doc] == caption_tokens(line)
+        assert [token.text.lower() for token in doc] == corpus_tokens(line)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_what_must_be_learnt_occurs(rows, phenomenon, pattern, at_least):
 
 def test_the_mismatched_genre_has_words_of_its_own_and_many_in_common(splits):
     words = {
-        split: Counter(w for r in part for c in ("premise", "hypothesis") for w in caption_tokens(r[c]))
+        split: Counter(w for r in part for c in ("premise", "hypothesis") for w in corpus_tokens(r[c]))
         for split, part in splits.items()
     }
     train = words["train"]
@@ -409,15 +409,15 @@ def accuracy(splits, features, test: str) -> float:
 
 
 def of_hypothesis(row):
-    return set(caption_tokens(row["hypothesis"]))
+    return set(corpus_tokens(row["hypothesis"]))
 
 
 def of_both(row):
-    return {("p", w) for w in caption_tokens(row["premise"])} | {("h", w) for w in of_hypothesis(row)}
+    return {("p", w) for w in corpus_tokens(row["premise"])} | {("h", w) for w in of_hypothesis(row)}
 
 
 def aligned(row):
-    premise, hypothesis = set(caption_tokens(row["premise"])), of_hypothesis(row)
+    premise, hypothesis = set(corpus_tokens(row["premise"])), of_hypothesis(row)
     return {("p", w) for w in premise - hypothesis} | {("h", w) for w in hypothesis - premise}
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hf_embinit.tasks import corpus_vectors, sentiments
-from hf_embinit.tasks.captions import caption_tokens
+from hf_embinit.tasks.corpus_vectors import corpus_tokens
 from hf_embinit.tasks.sentiments import ReviewMaker, sentiment_text, sentiment_texts, sentiment_vectors
 from hf_embinit.tasks.sentiments_lexicon import (
     ADJECTIVES,
@@ -80,7 +80,7 @@ def test_sentences_are_cased_punctuated_and_have_the_right_article(rows, text):
 def test_tokens_are_those_of_spacy(text):
     spacy = pytest.importorskip("spacy")
     for line, doc in zip(text[-2000:], spacy.blank("en").tokenizer.pipe(text[-2000:]), strict=True):
-        assert [token.text.lower() for token in doc] == caption_tokens(line)
+        assert [token.text.lower() for token in doc] == corpus_tokens(line)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_the_same_words_in_another_order_have_another_label(rows):
             and "," not in found[1]
         ):
             swapped = f"{found[3]}, {found[2]} {found[1]}."
-            assert sorted(caption_tokens(swapped)) == sorted(caption_tokens(row["sentence"]))
+            assert sorted(corpus_tokens(swapped)) == sorted(corpus_tokens(row["sentence"]))
             turned += read_label(swapped) != row["label"]
     assert turned > 300
 
@@ -213,13 +213,13 @@ def bag_of_words_accuracy(splits, *, known_polarity: bool = False) -> float:
     """A logistic regression on word counts, trained on `train`, tested on `validation` and `test`."""
     index: dict[str, int] = {}
     for row in splits["train"]:
-        for token in caption_tokens(row["sentence"]):
+        for token in corpus_tokens(row["sentence"]):
             index.setdefault(token, len(index))
 
     def counts(rows):
         x = torch.zeros(len(rows), len(index) + 1)
         for i, row in enumerate(rows):
-            for token in caption_tokens(row["sentence"]):
+            for token in corpus_tokens(row["sentence"]):
                 if token in index:
                     x[i, index[token]] += 1
                 if known_polarity and token in FORMS:
@@ -287,13 +287,13 @@ def test_text_holds_the_training_sentences_and_none_that_is_held_out(splits, tex
 
 
 def test_many_polar_words_are_rare_in_training_and_frequent_in_the_text(splits, text):
-    train = Counter(word for row in splits["train"] for word in caption_tokens(row["sentence"]))
-    wide = Counter(word for line in text for word in caption_tokens(line))
+    train = Counter(word for row in splits["train"] for word in corpus_tokens(row["sentence"]))
+    wide = Counter(word for line in text for word in corpus_tokens(line))
     rare = [word for word in FORMS if 1 <= train[word] < 12]
     assert len(rare) > 100
     assert np.median([wide[word] for word in rare]) > 30
     held_out = [
-        w for split in ("validation", "test") for r in splits[split] for w in caption_tokens(r["sentence"])
+        w for split in ("validation", "test") for r in splits[split] for w in corpus_tokens(r["sentence"])
     ]
     polar = [word for word in held_out if word in FORMS]
     assert sum(train[word] < 12 for word in polar) / len(polar) > 0.03

@@ -45,7 +45,7 @@ def load_model(args: Namespace, *, config_only: bool = False) -> PreTrainedModel
     from transformers import AutoConfig
 
     from .. import models  # noqa: F401  (registers the vanilla transformers)
-    from ..tasks.language_modeling import load_pretrained
+    from ..hub_access import load_pretrained
 
     code = {"trust_remote_code": args.trust_remote_code}
     config = load_pretrained(AutoConfig, args.model, f"model {args.model!r}", **code)
@@ -92,20 +92,15 @@ def _remote_classes(config: PreTrainedConfig) -> dict[str, str]:
 
 def load_tokenizer(args: Namespace, *, required: bool = True) -> Any:
     """The tokenizer of `--tokenizer`, else the model's own; None if it has none and none is `required`."""
-    from transformers import AutoTokenizer
-
     from .. import models  # noqa: F401  (registers the tokenizer of the vanilla transformers)
-    from ..tasks.language_modeling import load_pretrained
+    from ..hub_access import load_pretrained_tokenizer
 
     source = args.tokenizer or args.model
     what = (
         f"--tokenizer {source!r}" if args.tokenizer else f"the tokenizer of {source!r} (or give --tokenizer)"
     )
     try:
-        found = load_pretrained(AutoTokenizer, source, what, trust_remote_code=args.trust_remote_code)
-        if len(found) < 2:  # what transformers makes of a folder without files of a tokenizer
-            raise DataNotFoundError(f"{what}: there is a model but no tokenizer")
-        return found
+        return load_pretrained_tokenizer(source, what, trust_remote_code=args.trust_remote_code)
     except DataNotFoundError:
         if required or args.tokenizer:
             raise

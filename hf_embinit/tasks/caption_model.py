@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from .captions import _cache_folder, _code_digest, caption_text
+from .captions import caption_text
+from .corpus_vectors import cache_folder, code_digest
 from .language_modeling import pack_blocks
 
 logger = logging.getLogger(__name__)
@@ -44,9 +45,9 @@ def caption_language_model(cache_dir: str | os.PathLike | None = None) -> Path:
     The folder's name holds a digest of the settings and the code. It lies in `cache_dir`, or the folder that
     `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. The global random state stays as it is.
     """
-    code = _code_digest() + Path(__file__).read_bytes()
+    code = code_digest("captions") + Path(__file__).read_bytes()
     key = hashlib.sha256(json.dumps(SETTINGS, sort_keys=True).encode() + code).hexdigest()[:12]
-    folder = _cache_folder(cache_dir) / f"captions-lm-{key}"
+    folder = cache_folder(cache_dir) / f"captions-lm-{key}"
     if not (folder / "config.json").is_file():
         logger.info("training the captions language model, kept in %s", folder)
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -6,15 +6,24 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
 from ..vectors import PretrainedVectors, read_vectors, write_vectors
 from ..vectors.glove import train_glove
-from .captions import _cache_folder, caption_tokens
 
 logger = logging.getLogger(__name__)
+
+CACHE_VARIABLE = "HF_EMBINIT_CACHE"
+"""Environment variable naming a folder for what is trained on the embedded corpora."""
+
+
+def corpus_tokens(text: str) -> list[str]:
+    """The lower-cased words and marks of a text of an embedded corpus: for these texts the same as spaCy's
+    rule tokenizers give."""
+    return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
 def corpus_vectors(
@@ -30,24 +39,35 @@ def corpus_vectors(
 ) -> PretrainedVectors:
     """Vectors `[V, dim]` of the lower-cased words of `text()`, which is called when no file has them yet.
 
-    The file's name holds a digest of the settings and of the code: the modules of this package whose names
-    start with `corpus`, and the trainer. It lies in `cache_dir`, or the folder that `HF_EMBINIT_CACHE` names,
+    `corpus` is a name such as `captions` or `captions-de`. The file's name holds it and a digest of the
+    settings and of the code. It lies in `cache_dir`, or the folder that `HF_EMBINIT_CACHE` names,
     or `embinit` in the Hugging Face home.
     """
     glove = {"dim": dim, "window": 10, "min_count": 2, "x_max": 10.0, "epochs": epochs, "seed": seed}
     key = hashlib.sha256(json.dumps({**settings, **glove}, sort_keys=True).encode() + code_digest(corpus))
-    path = _cache_folder(cache_dir) / f"{corpus}-{dim}d-{key.hexdigest()[:12]}.txt"
+    path = cache_folder(cache_dir) / f"{corpus}-{dim}d-{key.hexdigest()[:12]}.txt"
     if not path.is_file():
         logger.info("training GloVe vectors of the %s corpus, kept in %s", corpus, path)
-        tokens = (caption_tokens(line) for line in text())
+        tokens = (corpus_tokens(line) for line in text())
         vectors = train_glove(tokens, **glove, progress=progress, name=path.stem)  # type: ignore[arg-type]
         write_vectors(path, vectors)
     return read_vectors(path)
 
 
+def cache_folder(cache_dir: str | os.PathLike | None) -> Path:
+    """`cache_dir`, or the folder that `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home."""
+    folder = cache_dir or os.environ.get(CACHE_VARIABLE)
+    if folder is None:
+        from huggingface_hub.constants import HF_HOME
+
+        folder = Path(HF_HOME) / "embinit"
+    return Path(folder)
+
+
 @cache
 def code_digest(corpus: str) -> bytes:
-    """Digest of the files that decide what the vectors are."""
+    """Digest of the code that decides what is trained on a corpus: the modules whose names start with that of
+    the corpus, up to a hyphen, and the trainer of the vectors."""
     tasks = Path(__file__).parent
-    files = [*sorted(tasks.glob(f"{corpus}*.py")), tasks.parent / "vectors" / "glove.py"]
+    files = [*sorted(tasks.glob(f"{corpus.split('-')[0]}*.py")), tasks.parent / "vectors" / "glove.py"]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()

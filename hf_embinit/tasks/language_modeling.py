@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..hub_access import hub_is_reachable
+from ..hub_access import load_pretrained_tokenizer
 from ..tables import EmbeddingTables
 from .data import find_folder, load_file, load_folder, load_from_hub
 
@@ -144,8 +144,6 @@ def load_tokenizer(
     whole vocabulary unless `min_frequency` is given, which leaves the tokens seen so often in `texts`; texts
     are cut into the same pieces. Raises `DataNotFoundError` when there is none of that name.
     """
-    from transformers import AutoTokenizer
-
     from ..models import VanillaTransformerTokenizer
 
     if name == "words":
@@ -153,35 +151,10 @@ def load_tokenizer(
             texts, tokenizer="words", source_lang=language, min_frequency=min_frequency or 2
         )
     folder = Path(name) if Path(name).is_dir() else find_folder(f"tokenizers/{name}", None)
-    found = load_pretrained(AutoTokenizer, str(folder or TOKENIZERS.get(name, name)), f"--tokenizer {name}")
-    if len(found) < 2:  # what transformers makes of a folder without files of a tokenizer
-        raise DataNotFoundError(f"--tokenizer {name}: there is a model but no tokenizer")
+    found = load_pretrained_tokenizer(str(folder or TOKENIZERS.get(name, name)), f"--tokenizer {name}")
     if min_frequency is None:
         return found
     return VanillaTransformerTokenizer.build(texts, tokenizer=found, min_frequency=min_frequency)
-
-
-def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
-    """`auto.from_pretrained(name)`; from the cache when the Hub is out of reach.
-
-    Raises `DataNotFoundError`, which begins with `flag`, when there is nothing of that name.
-    """
-    from huggingface_hub.errors import HFValidationError
-
-    local = Path(name).is_dir()
-    offline = not local and not hub_is_reachable()
-    try:
-        return auto.from_pretrained(name, local_files_only=local or offline, **options)
-    except (OSError, ValueError, HFValidationError) as error:
-        if local:
-            why = f"cannot be loaded from this folder: {' '.join(str(error).split())[:300]}"
-        elif offline:
-            why = "is no folder here, the Hub is out of reach and it is not in the local cache"
-        else:
-            why = f"is no folder here and could not be loaded from the Hub: {str(error).splitlines()[0]}"
-        if options.get("use_safetensors"):
-            why += " (only safetensors are read; a pickle with --allow_pickle)"
-        raise DataNotFoundError(f"{flag} {why}") from error
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from ..errors import DataNotFoundError, InvalidArgumentError
+from ..errors import InvalidArgumentError
+from ..hub_access import load_pretrained, load_pretrained_tokenizer
 
 
 def load_pretrained_classifier(
@@ -17,30 +18,23 @@ def load_pretrained_classifier(
 
     `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
     pads with its end-of-text token. Weights are safetensors, or a pickle with `allow_pickle`. Raises
-    `DataNotFoundError` when there is no such model, and `InvalidArgumentError` when transformers has no
-    classifier for it, or the tokenizer does not fit.
+    `DataNotFoundError` when there is no such model or transformers cannot make a classifier of it, and
+    `InvalidArgumentError` when the tokenizer does not fit.
     """
     import torch
 
-    try:
-        loaded = AutoModelForSequenceClassification.from_pretrained(
-            model,
-            dtype=torch.float32,
-            ignore_mismatched_sizes=True,
-            use_safetensors=None if allow_pickle else True,
-            **settings,
-        )
-    except OSError as error:
-        raise DataNotFoundError(
-            f"--model {model!r} is neither `vanilla`, nor a folder with a model, nor on the Hub as far as "
-            f"can be reached, as safetensors (or a pickle with --allow_pickle): {_first_line(error)}"
-        ) from error
-    except ValueError as error:
-        raise InvalidArgumentError(
-            f"--model {model!r} cannot be loaded to classify texts: {_first_line(error)}"
-        ) from error
+    loaded = load_pretrained(
+        AutoModelForSequenceClassification,
+        model,
+        f"--model {model!r}",
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+        use_safetensors=None if allow_pickle else True,
+        **settings,
+    )
     name = tokenizer or model
-    text_tokenizer = load_tokenizer(name, "--model" if tokenizer is None else "--tokenizer")
+    flag = "--model" if tokenizer is None else "--tokenizer"
+    text_tokenizer = load_pretrained_tokenizer(name, f"{flag} {name!r}")
     rows = loaded.get_input_embeddings().num_embeddings
     if len(text_tokenizer) > rows:
         raise InvalidArgumentError(
@@ -54,18 +48,6 @@ def load_pretrained_classifier(
     return loaded, text_tokenizer
 
 
-def load_tokenizer(name: str, flag: str) -> Any:
-    """The tokenizer of a folder or Hub id. Raises `DataNotFoundError`, naming the `flag`, when there is
-    none."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise DataNotFoundError(f"{flag} {name!r} has no tokenizer: {_first_line(error)}") from error
-    if len(tokenizer) <= 1:  # what transformers makes of a folder without tokenizer files
-        raise DataNotFoundError(f"{flag} {name!r} has no tokenizer")
-    return tokenizer
-
-
 def check_length(model: PreTrainedModel, max_length: int) -> None:
     """Raises `InvalidArgumentError` when texts may get longer than the model has positions for."""
     positions = getattr(model.config, "max_position_embeddings", None)
@@ -73,7 +55,3 @@ def check_length(model: PreTrainedModel, max_length: int) -> None:
         raise InvalidArgumentError(
             f"--max_length {max_length} is more than the {positions} positions of the model; give no more"
         )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
