@@ -5,12 +5,14 @@ connection is tried first. Everything honors `HF_ENDPOINT`, `HF_HUB_OFFLINE` and
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import socket
+import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,6 +47,23 @@ def hub_is_reachable() -> bool:
     reachable = _connects(*_address(endpoint))
     _last[endpoint] = (time.monotonic(), reachable)
     return reachable
+
+
+@contextlib.contextmanager
+def cache_only() -> Iterator[None]:
+    """Inside, Hub libraries look at their caches alone, as if HF_HUB_OFFLINE were set: no retries."""
+    from huggingface_hub import constants
+
+    settings = [constants, sys.modules.get("datasets.config")]  # `datasets` keeps a copy
+    before = [getattr(module, "HF_HUB_OFFLINE", None) for module in settings]
+    for module in filter(None, settings):
+        module.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for module, value in zip(settings, before, strict=True):
+            if module is not None:
+                module.HF_HUB_OFFLINE = value
 
 
 def require_hub(what: str, way_out: str) -> None:
@@ -199,7 +218,8 @@ def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
     local = Path(name).is_dir()
     offline = not local and not hub_is_reachable()
     try:
-        return auto.from_pretrained(name, local_files_only=local or offline, **options)
+        with cache_only() if offline else contextlib.nullcontext():
+            return auto.from_pretrained(name, local_files_only=local or offline, **options)
     except (OSError, ValueError, HFValidationError) as error:
         if local:
             why = f"cannot be loaded from this folder: {' '.join(str(error).split())[:300]}"

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from hf_embinit import __version__
 from hf_embinit.runs.matrix import load_study
@@ -37,7 +39,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
 
 def reproduce(*arguments: str) -> subprocess.CompletedProcess[str]:
     process = start(*arguments)
-    out, err = process.communicate(timeout=280)
+    out, err = process.communicate(timeout=600)
     return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
 
@@ -142,33 +144,73 @@ rows: {r: }
 """
 
 
-@pytest.mark.timeout(600)
-def test_two_processes_learn_what_one_learns_from_the_same_batches(tmp_path: Path) -> None:
+# `MULTI_CPU` and `--cpu` would silently start one process
+TWO_PROCESSES = """\
+{compute_environment: LOCAL_MACHINE, distributed_type: %s, num_machines: 1, num_processes: 2,
+ mixed_precision: 'no', machine_rank: 0, main_process_port: 0, gpu_ids: all, use_cpu: false,
+ fsdp_config: {fsdp_version: %s, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP,
+               fsdp_state_dict_type: FULL_STATE_DICT}}
+"""
+
+# accelerate would train with DDP, without a word: to it, processes without an accelerator are never FSDP's
+FSDP_ON_CPUS = """
+    import os
+
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        from accelerate import state
+        from accelerate.utils import DistributedType
+
+        original = state.AcceleratorState.__init__
+
+        def init(self, *args, **kwargs):
+            if not state.AcceleratorState._shared_state:
+                state.PartialState(cpu=True)
+                state.PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+            original(self, *args, **kwargs)
+            with open(os.environ["SHARDED"], "a") as file:
+                file.write(f"{self.distributed_type.name} {self.fsdp_plugin.fsdp_version}\\n")
+
+        state.AcceleratorState.__init__ = init
+"""
+
+
+@pytest.mark.timeout(900)
+def test_two_processes_learn_what_one_learns_from_the_same_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY)
-    # `MULTI_CPU` and `--cpu` would silently start one process
-    (tmp_path / "two.yaml").write_text(
-        "{compute_environment: LOCAL_MACHINE, distributed_type: MULTI_GPU, num_machines: 1, "
-        "num_processes: 2, mixed_precision: 'no', machine_rank: 0, main_process_port: 0, gpu_ids: all, "
-        "use_cpu: false}"
-    )
-    records = []
-    for name, batch, more in (
-        ("one", 16, []),
-        ("two", 8, ["--accelerate_config", str(tmp_path / "two.yaml")]),
-    ):
+    (tmp_path / "ddp.yaml").write_text(TWO_PROCESSES % ("MULTI_GPU", 2))
+    (tmp_path / "fsdp.yaml").write_text(TWO_PROCESSES % ("FSDP", 2))
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(FSDP_ON_CPUS))
+    monkeypatch.setenv("SHARDED", str(tmp_path / "sharded.txt"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    folders = []
+    for name, batch in (("one", 16), ("ddp", 8), ("fsdp", 8)):
+        config = tmp_path / f"{name}.yaml"
         done = reproduce(
             str(tmp_path / "tiny.yaml"),
-            *("--set", f"per_device_train_batch_size={batch}", "--output_dir", str(tmp_path / name), *more),
+            *("--set", f"per_device_train_batch_size={batch}", "--output_dir", str(tmp_path / name)),
+            *(("--accelerate_config", str(config)) if config.exists() else ()),
         )
         assert done.returncode == 0, done.stderr[-3000:]
         (path,) = (tmp_path / name / "runs").rglob("results.json")
-        records.append(json.loads(path.read_text()))
-    one, two = records
-    assert (one["runtime"]["world_size"], two["runtime"]["world_size"]) == (1, 2)
-    for row, other in zip(one["history"], two["history"], strict=True):
-        assert row["step"] == other["step"]
-        assert row["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
-        assert row["validation_loss"] == pytest.approx(other["validation_loss"], rel=1e-5)
+        folders.append(path.parent)
+    assert set((tmp_path / "sharded.txt").read_text().split("\n")) == {"FSDP 2", ""}
+    records = [json.loads((folder / "results.json").read_text()) for folder in folders]
+    assert [record["runtime"]["world_size"] for record in records] == [1, 2, 2]
+    weights = [load_file(folder / "model.safetensors") for folder in folders]
+    for i in (1, 2):
+        for row, other in zip(records[0]["history"], records[i]["history"], strict=True):
+            assert row["step"] == other["step"]
+            assert row["train_loss"] == pytest.approx(other["train_loss"], rel=1e-5)
+            assert row["validation_loss"] == pytest.approx(other["validation_loss"], rel=1e-5)
+        tables = [name for name in weights[0] if "embed_tokens" in name]
+        assert len(tables) == 2 and weights[i].keys() == weights[0].keys()
+        for name in tables:
+            torch.testing.assert_close(weights[i][name], weights[0][name], rtol=1e-3, atol=1e-5)
+        # FSDP2 makes a class of its own, whose code must not be what is saved
+        assert (folders[i] / "config.json").read_text() == (folders[0] / "config.json").read_text()
+        assert {p.name for p in folders[i].glob("*.py")} == {p.name for p in folders[0].glob("*.py")}
 
 
 SLOW = """
@@ -193,7 +235,6 @@ SLOW = """
 
 @pytest.mark.timeout(1800)
 def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
     import ray
     from ray.cluster_utils import Cluster
 

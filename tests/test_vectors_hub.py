@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from loopback_hub import Hub, loopback_hub
 from tokenizers import Tokenizer, models
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_embinit import hub_access
 from hf_embinit.errors import DataNotFoundError
@@ -142,3 +143,23 @@ def test_a_name_look_up_that_hangs_is_left_behind(monkeypatch: pytest.MonkeyPatc
     assert not hub_access._connects("huggingface.co", 443)
     assert time.monotonic() - start < 2
     released.set()
+
+
+def test_an_absent_model_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers forgets `local_files_only` when it looks for an adapter, and would retry for long."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub_access, "hub_is_reachable", lambda: False)
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    for load in (
+        partial(hub_access.load_pretrained, AutoModelForSequenceClassification),
+        hub_access.load_pretrained_tokenizer,
+    ):
+        with pytest.raises(DataNotFoundError, match=r"--model .*not in the local cache"):
+            load("nobody/no-model", "--model nobody/no-model")
+    assert not constants.HF_HUB_OFFLINE

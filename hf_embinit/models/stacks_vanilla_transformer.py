@@ -76,6 +76,17 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
                 module.freeze()
         return loaded
 
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """As in transformers. Sharded by FSDP2 a model has a class made by torch, first of its bases FSDP's:
+        for as long as it is saved it has its own class again, whose code and name belong in the folder."""
+        own = type(self)
+        if own.__name__.startswith("FSDP"):
+            self.__class__ = own.__bases__[1]
+        try:
+            super().save_pretrained(*args, **kwargs)
+        finally:
+            self.__class__ = own
+
     def _ties(self) -> dict[str, str]:
         """Parameter -> the parameter that it is, by this config; `_tied_weights_keys` has all that may be."""
         return {}

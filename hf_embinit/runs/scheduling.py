@@ -389,7 +389,7 @@ def run_on_ray(
         raise InvalidArgumentError("--cluster needs Ray: pip install hf-embinit[cluster]") from None
 
     ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
-    task = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(execute)
+    task: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(execute)
     outcomes = []
     for stage in _stages(runs, launch):
         pending = {task.remote(run, launch, retry_failed=retry_failed, wait=True): run for run in stage}

@@ -7,14 +7,14 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub.errors import HfHubHTTPError
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..hub_access import hub_is_reachable
+from ..hub_access import cache_only, hub_is_reachable
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -92,7 +92,7 @@ def load_from_hub(hub_id: str, config: str | None = None, revision: str | None =
     offline = not hub_is_reachable()
     logger.info("loading %s from %s", hub_id, "the local cache" if offline else "the Hub")
     try:
-        with _cache_only() if offline else contextlib.nullcontext():
+        with cache_only() if offline else contextlib.nullcontext():
             data = load_dataset(hub_id, config, revision=revision)
     except (OSError, ValueError, HfHubHTTPError) as error:
         why = "the Hub is out of reach and it is not in the local cache" if offline else str(error)
@@ -100,20 +100,6 @@ def load_from_hub(hub_id: str, config: str | None = None, revision: str | None =
             f"data set {hub_id!r}: {why}. Give --data_dir, or set {DATA_VARIABLE} to a folder that has it"
         ) from error
     return data if isinstance(data, DatasetDict) else DatasetDict(train=data)
-
-
-@contextlib.contextmanager
-def _cache_only() -> Iterator[None]:
-    """`datasets` looks at its cache alone inside, as if HF_HUB_OFFLINE were set: no retries."""
-    import datasets.config
-    from huggingface_hub import constants
-
-    before = datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE
-    datasets.config.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
 
 
 def find_folder(name: str, data_dir: str | None) -> Path | None:
