@@ -155,7 +155,7 @@ def test_an_absent_model_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> 
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a connection was tried")
 
-    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)  # what every client asks first
     for load in (
         partial(hub_access.load_pretrained, AutoModelForSequenceClassification),
         hub_access.load_pretrained_tokenizer,
