@@ -25,6 +25,8 @@ def plot_mean_curves(
 
     Lines are means over the seeds at each `x` that all of them have; bands are one sample sd to each side.
     """
+    from matplotlib.ticker import MaxNLocator
+
     figure, axes = _figure(len(panels), 5.0 * len(panels), 4.0)
     for ax, (title, rows) in zip(axes, panels.items(), strict=True):
         for number, (name, histories) in enumerate(rows.items()):
@@ -43,6 +45,7 @@ def plot_mean_curves(
                 ax.fill_between(shared, low, high, color=color, alpha=0.15, linewidth=0)
         ax.set_title(title, fontsize="medium")
         ax.set_xlabel(x)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel(label)
         if ax.lines:
             ax.legend(frameon=False)
@@ -54,8 +57,12 @@ def plot_bars(
     path: str | Path,
     *,
     label: str,
+    legend: str | None = None,
 ) -> Path:
-    """Writes a PNG of bars: `groups[group][bar]` is our mean, our sd, and the paper's mean (a diamond)."""
+    """Writes a PNG of bars: `groups[group][bar]` is our mean, our sd, and the paper's mean (a diamond).
+
+    `legend` says what the names of the bars are.
+    """
     bars = list(dict.fromkeys(bar for group in groups.values() for bar in group))
     figure, (ax,) = _figure(1, 1.6 + 1.6 * len(groups), 4.0)
     width = 0.8 / max(1, len(bars))
@@ -67,7 +74,7 @@ def plot_bars(
         ]
         found = [group[bar] for group in groups.values() if bar in group]
         ax.bar(
-            at, [f[0] for f in found], 0.92 * width, yerr=[f[1] or 0.0 for f in found], label=bar,
+            at, [f[0] for f in found], 0.92 * width, yerr=[f[1] or float("nan") for f in found], label=bar,
             color=_COLORS[number % len(_COLORS)], error_kw={"linewidth": 1, "capsize": 2},
         )  # fmt: skip
         theirs = [(place, f[2]) for place, f in zip(at, found, strict=True) if f[2] is not None]
@@ -77,5 +84,7 @@ def plot_bars(
             ax.plot(x, y, "D", color="white", markeredgecolor="black", markersize=5, label=label_once)
     ax.set_xticks(range(len(groups)), list(groups))
     ax.set_ylabel(label)
-    ax.legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, 1.2))
+    ax.legend(
+        title=legend, frameon=False, ncols=(len(bars) + 2) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0)
+    )
     return _save(figure, path)

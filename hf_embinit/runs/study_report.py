@@ -109,7 +109,7 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
             part = study.rows[s.cell.row]
             groups.setdefault(part.box, {})[part.title] = (statistics.fmean(numbers), sd, s.cell.paper[i][0])
     if groups:
-        plot_bars(groups, path, label=title)
+        plot_bars(groups, path, label=title, legend=study.file.figure.get("legend"))
     return bool(groups)
 
 
