@@ -54,16 +54,16 @@ def cache_only() -> Iterator[None]:
     """Inside, Hub libraries look at their caches alone, as if HF_HUB_OFFLINE were set: no retries."""
     from huggingface_hub import constants
 
-    settings = [constants, sys.modules.get("datasets.config")]  # `datasets` keeps a copy
-    before = [getattr(module, "HF_HUB_OFFLINE", None) for module in settings]
-    for module in filter(None, settings):
-        module.HF_HUB_OFFLINE = True
+    copied = sys.modules.get("datasets.config")  # `datasets` has a copy of the setting
+    holders: list[Any] = [constants] if copied is None else [constants, copied]
+    before = [holder.HF_HUB_OFFLINE for holder in holders]
+    for holder in holders:
+        holder.HF_HUB_OFFLINE = True
     try:
         yield
     finally:
-        for module, value in zip(settings, before, strict=True):
-            if module is not None:
-                module.HF_HUB_OFFLINE = value
+        for holder, value in zip(holders, before, strict=True):
+            holder.HF_HUB_OFFLINE = value
 
 
 def require_hub(what: str, way_out: str) -> None:

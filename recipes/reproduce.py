@@ -94,8 +94,9 @@ def main() -> None:
     from pathlib import Path
 
     from hf_embinit.errors import InvalidArgumentError
+    from hf_embinit.runs.clusters import run_on_ray, slurm_script
     from hf_embinit.runs.matrix import list_studies, load_study
-    from hf_embinit.runs.scheduling import Launch, Outcome, look, run_here, run_on_ray, slurm_script
+    from hf_embinit.runs.scheduling import Launch, Outcome, look, run_here
     from hf_embinit.runs.study_report import plan_text, write_smoke_files, write_study
 
     for flag in ("--set", "--only"):

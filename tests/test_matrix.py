@@ -21,8 +21,9 @@ import scipy.stats
 from hf_embinit import __version__, get_initializer
 from hf_embinit.errors import InvalidArgumentError, RunFolderError, UnknownNameError
 from hf_embinit.runs import analysis_run, scheduling, study_report, study_tables
+from hf_embinit.runs.clusters import slurm_script
 from hf_embinit.runs.matrix import STUDIES, list_studies, load_study
-from hf_embinit.runs.scheduling import Launch, execute, look, run_here, slurm_script
+from hf_embinit.runs.scheduling import Launch, execute, look, run_here
 from hf_embinit.runs.study_files import read_study_file
 from hf_embinit.runs.study_tables import bootstrap_interval, field_value, gather, markdown
 

@@ -17,8 +17,9 @@ import torch
 from safetensors.torch import load_file
 
 from hf_embinit import __version__
+from hf_embinit.runs.clusters import run_on_ray
 from hf_embinit.runs.matrix import load_study
-from hf_embinit.runs.scheduling import Launch, look, run_on_ray
+from hf_embinit.runs.scheduling import Launch, look
 
 ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))

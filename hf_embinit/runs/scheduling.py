@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import InvalidArgumentError, RunFolderError
+from ..errors import RunFolderError
 from .folder import list_checkpoints
 from .matrix import RUN_PREFIX, Run
 from .record import is_finished, write_json
@@ -319,7 +319,7 @@ def run_here(
                 if outcome.executed or outcome.status == "running":
                     report(outcome)
 
-    for stage in _stages(runs, launch):
+    for stage in stages(runs, launch):
         queue = iter(stage)
         with stopping_children(), ThreadPoolExecutor(workers) as pool:
             for number in range(workers):
@@ -329,7 +329,7 @@ def run_here(
     return outcomes
 
 
-def _stages(runs: Sequence[Run], launch: Launch) -> Iterator[list[Run]]:
+def stages(runs: Sequence[Run], launch: Launch) -> Iterator[list[Run]]:
     """First the runs that read nothing of others, then those that read what is finished by then."""
     yield [run for run in runs if not run.needs]
     yield [run for run in runs if run.needs and all(is_finished(launch.root / "runs" / n) for n in run.needs)]
@@ -363,63 +363,6 @@ def stopping_children() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-# --- over many machines -------------------------------------------------------------------------------------
-
-
-def run_on_ray(
-    runs: Sequence[Run],
-    launch: Launch,
-    *,
-    address: str,
-    cpus: float = 1,
-    gpus: float = 0,
-    retry_failed: bool = False,
-    report: Callable[[Outcome], None] = lambda outcome: None,
-) -> list[Outcome]:
-    """Runs what is missing on a Ray cluster whose machines share `launch.root`; `address` is `ray.init`'s.
-
-    Each run is a task with `cpus` and `gpus` (a share of one is fine). A run whose machine dies is given to
-    another one, where it goes on from its last checkpoint.
-    """
-    try:
-        import ray
-    except ImportError:
-        raise InvalidArgumentError("--cluster needs Ray: pip install hf-embinit[cluster]") from None
-
-    ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
-    task: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(execute)
-    outcomes = []
-    for stage in _stages(runs, launch):
-        pending = {task.remote(run, launch, retry_failed=retry_failed, wait=True): run for run in stage}
-        while pending:
-            (done,), _ = ray.wait(list(pending))
-            run = pending.pop(done)
-            try:
-                outcome = ray.get(done)
-            except ray.exceptions.RayTaskError as error:
-                raise error.cause if isinstance(error.cause, RunFolderError) else error from None
-            except ray.exceptions.RayError as error:
-                outcome = Outcome(run, "failed", f"Ray gave up: {str(error).splitlines()[0]}", executed=True)
-            outcomes.append(outcome)
-            if outcome.executed:
-                report(outcome)
-    return outcomes
-
-
-def slurm_script(name: str, command: str, elements: int, log_folder: Path, at_once: int = 16) -> str:
-    """A SLURM array script: each element takes the next run that nobody has, so any of them may die."""
-    return f"""#!/bin/bash
-#SBATCH --job-name=hf_embinit-{name}
-#SBATCH --array=1-{max(1, elements)}%{at_once}
-#SBATCH --cpus-per-task=4
-#SBATCH --gpus=1               # remove for a partition without GPUs
-#SBATCH --requeue              # a run that is taken off goes on from its last checkpoint
-#SBATCH --output={log_folder}/slurm-%A_%a.log
-export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK
-srun {command} --max_runs 1
-"""
 
 
 # --- how long it takes --------------------------------------------------------------------------------------
