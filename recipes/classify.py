@@ -240,6 +240,7 @@ def main() -> None:
         EpochClock,
         SequentialEvaluation,
         best_row,
+        save_trained,
         table_statistics,
         train_seconds,
     )
@@ -393,7 +394,7 @@ def main() -> None:
             coverage = {t.table: t.coverage for t in report.tables if t.coverage is not None}
         if model_args.surgery is not None:
             surgery.apply(model, model_args.surgery, tokenizer=tokenizer, seed=training_args.seed, **options)
-    statistics = table_statistics(model)
+    statistics, parameters = table_statistics(model), model.num_parameters()
     if training_args.should_save and run.checkpoint is None:  # step 0, kept beside the trained model
         model.save_pretrained(run.folder / "init")
         reader.save_pretrained(run.folder / "init")
@@ -423,7 +424,7 @@ def main() -> None:
     split = "test" if "test" in data else "validation"
     trainer.compute_metrics = classification_metrics(task, data[split])
     predicted = trainer.predict(encoded[split], metric_key_prefix=split)
-    trainer.save_model()  # every process: it gathers sharded weights
+    save_trained(trainer)  # every process: it gathers sharded weights
     if not trainer.is_world_process_zero():
         return
 
@@ -450,7 +451,7 @@ def main() -> None:
         },
         best_epoch=None if best is None else best["epoch"],
         history=history,
-        parameters=model.num_parameters(),
+        parameters=parameters,
         embedding_statistics=statistics,
         coverage=coverage,
         runtime={

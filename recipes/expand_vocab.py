@@ -141,7 +141,7 @@ def main() -> None:
         write_json,
         write_record,
     )
-    from hf_embinit.runs.training import table_statistics
+    from hf_embinit.runs.training import save_trained, table_statistics
     from hf_embinit.tasks.caption_model import caption_language_model
     from hf_embinit.tasks.data import data_digests, find_folder
     from hf_embinit.tasks.language_modeling import load_texts, pack_blocks
@@ -204,7 +204,7 @@ def main() -> None:
             if hub is not None and training_args.process_index == 0:
                 print(hub.publish(folder))  # again, if it is there already: nothing new is sent
             continue
-        statistics = table_statistics(model)
+        statistics, parameters = table_statistics(model), model.num_parameters()
         if training_args.should_save:  # step 0, kept beside the trained model
             model.save_pretrained(folder / "init")
             expanded.save_pretrained(folder / "init")
@@ -221,7 +221,7 @@ def main() -> None:
             data_collator=default_data_collator,
         )
         trained = trainer.train()
-        trainer.save_model()  # every process: it gathers sharded weights
+        save_trained(trainer)  # every process: it gathers sharded weights
         if not trainer.is_world_process_zero():
             continue
         history = history_from_log(trainer.state.log_history)
@@ -249,7 +249,7 @@ def main() -> None:
             },
             best_epoch=None,
             history=history,
-            parameters=model.num_parameters(),
+            parameters=parameters,
             embedding_statistics=statistics,
             coverage={"new_tokens": report.coverage} if report.coverage else {},
             runtime={

@@ -26,6 +26,7 @@ frozen with the rest. `--resume_from_checkpoint last` continues an interrupted r
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -213,6 +214,9 @@ def check(model: ModelArguments, twins: TwinArguments, training: TrainingArgumen
             f"--min_frequency {model.min_frequency} with --model {model.model}: a trained model has its own "
             "vocabulary (hf_embinit.prune_vocabulary makes it smaller)"
         )
+    if (model.freeze_rest or twins.twin_seeds) and os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        flag = "--freeze_rest" if model.freeze_rest else "--twin_seeds"
+        raise InvalidArgumentError(f"{flag} compares whole tensors, which FSDP has cut up: use DDP")
     if twins.twin_seeds is None:
         return
     if len(set(twins.twin_seeds)) != 2 or len(twins.twin_seeds) != 2:
@@ -254,6 +258,7 @@ def main() -> None:
         best_row,
         changed_tensors,
         freeze_all_but_embeddings,
+        save_trained,
         table_statistics,
         train_seconds,
     )
@@ -376,6 +381,7 @@ def main() -> None:
     models = {name: model for name, (model, _) in built.items()}
     first, init_report = next(iter(built.values()))
     folders = {name: f"twin-{name.removeprefix('seed')}" if twin else "" for name in models}
+    parameters = first.num_parameters()
     statistics = {
         f"{folders[name]}/{table}".lstrip("/"): values
         for name, model in models.items()
@@ -431,7 +437,9 @@ def main() -> None:
         for kind in ("loss", "perplexity", "word_perplexity", "bits_per_byte") if twin else ():  # their mean
             scores[f"{split}_{kind}"] = fmean(scores[f"{split}_{kind}_{name}"] for name in models)
     if not twin:
-        trainer.save_model()  # every process: it gathers sharded weights
+        save_trained(trainer)  # every process: it gathers sharded weights
+    shown = packed["test" if "test" in packed else "validation"].blocks
+    samples = continuations({folders[n] or "prediction": m for n, m in models.items()}, tokenizer, shown)
     if not trainer.is_world_process_zero():
         return
     for name, model in models.items() if twin else ():
@@ -474,7 +482,7 @@ def main() -> None:
         metrics=scores,
         best_epoch=best["epoch"] if best and training_args.load_best_model_at_end else None,
         history=history,
-        parameters=first.num_parameters(),
+        parameters=parameters,
         embedding_statistics=statistics,
         coverage={t.table: t.coverage for t in init_report.tables if t.coverage} if init_report else {},
         runtime={
@@ -489,8 +497,6 @@ def main() -> None:
         },
         data=data_digests(data),
     )
-    shown = packed["test" if "test" in packed else "validation"].blocks
-    samples = continuations({folders[n] or "prediction": m for n, m in models.items()}, tokenizer, shown)
     print(finish_run(run.folder, record, samples, models=list(folders.values())))
     if hub is not None:
         print(hub.publish(run.folder))

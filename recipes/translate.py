@@ -179,6 +179,7 @@ def main() -> None:
         EpochClock,
         SequentialEvaluation,
         best_row,
+        save_trained,
         table_statistics,
         train_seconds,
     )
@@ -294,7 +295,7 @@ def main() -> None:
         target_token_counts=token_counts(encoded["train"], "labels", config.decoder_vocab_size),
         allow_pickle=model_args.allow_pickle,
     )
-    statistics = table_statistics(model)
+    statistics, parameters = table_statistics(model), model.num_parameters()
     if training_args.should_save and run.checkpoint is None:  # step 0, kept beside the trained model
         model.save_pretrained(run.folder / "init")
         tokenizer.save_pretrained(run.folder / "init")
@@ -324,7 +325,7 @@ def main() -> None:
     # --------------------------------------------
     trainer.compute_metrics = test_metrics = metrics("test")
     predicted = trainer.predict(encoded["test"], metric_key_prefix="test")
-    trainer.save_model()  # every process: it gathers sharded weights
+    save_trained(trainer)  # every process: it gathers sharded weights
     if not trainer.is_world_process_zero():
         return
 
@@ -347,7 +348,7 @@ def main() -> None:
         },
         best_epoch=None if best is None else best["epoch"],
         history=history,
-        parameters=model.num_parameters(),
+        parameters=parameters,
         embedding_statistics=statistics,
         coverage={t.table: t.coverage for t in init_report.tables if t.coverage is not None},
         runtime={

@@ -306,6 +306,12 @@ def test_bad_input_is_one_clear_error(arguments, sentence, twins, flags, tmp_pat
     assert not (tmp_path / "run" / "results.json").exists()
 
 
+def test_what_compares_whole_tensors_is_not_sharded(flags, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    status, _, err = start(*flags, *WORDS.split(), "--twin_seeds", "0", "1", "--output_dir", str(tmp_path))
+    assert status == 1 and "error: --twin_seeds compares whole tensors" in err and "use DDP" in err
+
+
 def test_two_processes_write_one_result(flags, tmp_path) -> None:
     launcher = (sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2")
     launcher += ("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no")

@@ -150,7 +150,7 @@ TWO_PROCESSES = """\
 {compute_environment: LOCAL_MACHINE, distributed_type: %s, num_machines: 1, num_processes: 2,
  mixed_precision: 'no', machine_rank: 0, main_process_port: 0, gpu_ids: all, use_cpu: false,
  fsdp_config: {fsdp_version: %s, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP,
-               fsdp_state_dict_type: FULL_STATE_DICT}}
+               fsdp_state_dict_type: SHARDED_STATE_DICT}}
 """
 
 # accelerate would train with DDP, without a word: to it, processes without an accelerator are never FSDP's

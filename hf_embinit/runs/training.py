@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler, SequentialSampler
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import (
+    PreTrainedModel,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
 
 from ..measures.statistics import embedding_statistics
 from ..tables import EmbeddingTables
@@ -114,6 +121,17 @@ def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
             "after_scaling": stats.scaled(input_scale(model, table.embedding_dim)).to_dict(),
         }
     return statistics
+
+
+def save_trained(trainer: Trainer) -> None:
+    """Saves the trained model whole, also one that is sharded; every process has to call it.
+
+    By itself a Trainer saves no model at the end when FSDP's state dicts are sharded, accelerate's default.
+    """
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    if plugin is not None:
+        plugin.set_state_dict_type("FULL_STATE_DICT")
+    trainer.save_model()
 
 
 def freeze_all_but_embeddings(model: PreTrainedModel) -> dict[str, Tensor]:
