@@ -67,7 +67,8 @@ def cache_folder(cache_dir: str | os.PathLike | None) -> Path:
 @cache
 def code_digest(corpus: str) -> bytes:
     """Digest of the code that decides what is trained on a corpus: the modules whose names start with that of
-    the corpus, up to a hyphen, and the trainer of the vectors."""
+    the corpus, up to a hyphen, this one, and the trainer of the vectors."""
     tasks = Path(__file__).parent
-    files = [*sorted(tasks.glob(f"{corpus.split('-')[0]}*.py")), tasks.parent / "vectors" / "glove.py"]
+    files = [*sorted(tasks.glob(f"{corpus.split('-')[0]}*.py")), Path(__file__)]
+    files.append(tasks.parent / "vectors" / "glove.py")
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()
