@@ -21,6 +21,14 @@ _RECIPES = {
 _SETTINGS = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "d_model", "num_layers")
 """Arguments that make a run another one than the paper's."""
 _LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
+_FILES = ("train_file", "validation_file", "test_file")
+_ORDINARY = {
+    "freeze_embeddings": (None, False),
+    "position_encoding": (None, "sinusoidal"),
+    "surgery": (None,),
+    "donor": (None,),
+}
+"""What these arguments are in a cell that does not name them."""
 
 
 @dataclass(frozen=True)
@@ -38,8 +46,9 @@ def paper_rows(record: RunRecord) -> list[PaperRow]:
     """The numbers that a paper has for the data, the model and the initialiser of `record`; empty without
     any.
 
-    A cell of a study counts when the recipe is the record's and every argument of the cell has the same value
-    in the record; cells that were searched over a grid have no settings to compare with, and are left out.
+    A cell of a study counts when the recipe is the record's, every argument of the cell has the same value in
+    the record, and the record freezes, cuts up or encodes positions only as the cell says. Cells that were
+    searched over a grid have no settings to compare with, and are left out.
     """
     values = record.to_dict()
     rows = []
@@ -50,7 +59,9 @@ def paper_rows(record: RunRecord) -> list[PaperRow]:
         for value, printed in zip(cell.values, cell.paper, strict=False):
             ours = field_value(values, value.field)
             if ours is not None and printed[0] is not None:
-                what = f"{study.columns[cell.column].title}, {value.title}"
+                column, row = study.columns[cell.column], study.rows[cell.row]
+                measure = row.title if value.title == "value" else value.title
+                what = f"{column.title}, {measure}"
                 rows.append(PaperRow(what, value.scale * ours, printed[2], study.file.source))
     return rows
 
@@ -72,7 +83,9 @@ def other_settings(record: RunRecord) -> list[str]:
         for key in _SETTINGS
         if key in found and preset.get(key) is not None and float(found[key]) != float(preset[key])
     ]
-    told += [f"{key} {found[key]}" for key in (*_LIMITS, "vectors", "target_vectors") if found.get(key)]
+    told += [
+        f"{key} {found[key]}" for key in (*_LIMITS, *_FILES, "vectors", "target_vectors") if found.get(key)
+    ]
     return told + ([f"max_steps {found['max_steps']}"] if found.get("max_steps", -1) > 0 else [])
 
 
@@ -88,6 +101,8 @@ def _printed_cells() -> list[tuple[Study, Cell]]:
 def _same(arguments: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
     named = {key: record[key] for key in ("dataset", "init", "tokenizer")}
     found = {**record["arguments"], **named, "task": record["dataset"]}
+    if any(found.get(key) not in usual for key, usual in _ORDINARY.items() if key not in arguments):
+        return False
     return all(
         _plain(value) == _plain(found.get(key)) and not str(value).startswith(RUN_PREFIX)
         for key, value in arguments.items()

@@ -18,6 +18,7 @@ _CLASSES = {
     "classification": "ForSequenceClassification",
     "language_modeling": "ForCausalLM",
 }
+_NOT_SHOWN = ("max_train_samples", "max_eval_samples", "max_predict_samples", "twin_seeds")
 
 
 def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> dict[str, str]:
@@ -35,7 +36,7 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
             record = read_record(path)
         except RunFolderError:
             continue
-        if record.arguments.get("max_train_samples") or record.arguments.get("twin_seeds"):
+        if any(record.arguments.get(name) for name in _NOT_SHOWN):
             continue
         place = path.parent.relative_to(results)
         name = "-".join(place.parts) + ".md"

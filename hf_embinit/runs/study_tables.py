@@ -191,7 +191,7 @@ def _mean(by_seed: Mapping[int, float]) -> float:
 
 
 def _number(mean: float, sd: float | None, digits: int) -> str:
-    return f"{mean:.{digits}f}" if sd is None else f"{mean:.{digits}f} ({sd:.{digits}f})"
+    return f"{mean:z.{digits}f}" if sd is None else f"{mean:z.{digits}f} ({sd:.{digits}f})"
 
 
 def _ours(scores: Scores | None, i: int, digits: int, common_n: int | None) -> str:
