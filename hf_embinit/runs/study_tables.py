@@ -287,8 +287,8 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     if agreement is not None:
         tau, pairs = agreement
         parts.append(
-            f"Rank agreement with the paper: **{tau:+.2f}** (Kendall's tau-b over the {pairs} pairs that it "
-            "compares)."
+            f"Rank agreement with the paper: **{tau:+.2f}** (Kendall's tau-b over "
+            + (f"the {pairs} pairs that it compares)." if pairs > 1 else "the one pair that it compares).")
         )
     parts += [f"![{study.title}]({name})" for name in figures]
     deltas = differences(study, scores)
