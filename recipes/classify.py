@@ -240,7 +240,7 @@ def main() -> None:
         EpochClock,
         SequentialEvaluation,
         best_row,
-        save_trained,
+        keep_checkpoints_whole,
         table_statistics,
         train_seconds,
     )
@@ -417,6 +417,7 @@ def main() -> None:
         compute_metrics=classification_metrics(task, data["validation"]),
         callbacks=[EpochClock()],
     )
+    keep_checkpoints_whole(trainer)
     trainer.train(resume_from_checkpoint=run.checkpoint)
 
     # --- predictions, with the weights of the epoch of the best validation score
@@ -424,7 +425,7 @@ def main() -> None:
     split = "test" if "test" in data else "validation"
     trainer.compute_metrics = classification_metrics(task, data[split])
     predicted = trainer.predict(encoded[split], metric_key_prefix=split)
-    save_trained(trainer)  # every process: it gathers sharded weights
+    trainer.save_model()  # every process: it gathers sharded weights
     if not trainer.is_world_process_zero():
         return
 

@@ -141,7 +141,7 @@ def main() -> None:
         write_json,
         write_record,
     )
-    from hf_embinit.runs.training import save_trained, table_statistics
+    from hf_embinit.runs.training import keep_checkpoints_whole, table_statistics
     from hf_embinit.tasks.caption_model import caption_language_model
     from hf_embinit.tasks.data import data_digests, find_folder
     from hf_embinit.tasks.language_modeling import load_texts, pack_blocks
@@ -220,8 +220,9 @@ def main() -> None:
             processing_class=expanded,
             data_collator=default_data_collator,
         )
+        keep_checkpoints_whole(trainer)
         trained = trainer.train()
-        save_trained(trainer)  # every process: it gathers sharded weights
+        trainer.save_model()  # every process: it gathers sharded weights
         if not trainer.is_world_process_zero():
             continue
         history = history_from_log(trainer.state.log_history)

@@ -258,7 +258,7 @@ def main() -> None:
         best_row,
         changed_tensors,
         freeze_all_but_embeddings,
-        save_trained,
+        keep_checkpoints_whole,
         table_statistics,
         train_seconds,
     )
@@ -423,6 +423,7 @@ def main() -> None:
         compute_metrics=twin_metrics if twin else None,
         callbacks=callbacks,
     )
+    keep_checkpoints_whole(trainer)
     trainer.train(resume_from_checkpoint=run.checkpoint)
 
     # --- test
@@ -437,7 +438,7 @@ def main() -> None:
         for kind in ("loss", "perplexity", "word_perplexity", "bits_per_byte") if twin else ():  # their mean
             scores[f"{split}_{kind}"] = fmean(scores[f"{split}_{kind}_{name}"] for name in models)
     if not twin:
-        save_trained(trainer)  # every process: it gathers sharded weights
+        trainer.save_model()  # every process: it gathers sharded weights
     shown = packed["test" if "test" in packed else "validation"].blocks
     samples = continuations({folders[n] or "prediction": m for n, m in models.items()}, tokenizer, shown)
     if not trainer.is_world_process_zero():

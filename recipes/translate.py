@@ -179,7 +179,7 @@ def main() -> None:
         EpochClock,
         SequentialEvaluation,
         best_row,
-        save_trained,
+        keep_checkpoints_whole,
         table_statistics,
         train_seconds,
     )
@@ -319,13 +319,14 @@ def main() -> None:
         compute_metrics=metrics("validation"),
         callbacks=[EpochClock()],
     )
+    keep_checkpoints_whole(trainer)
     trainer.train(resume_from_checkpoint=run.checkpoint)
 
     # --- test, with the weights of the epoch of lowest validation loss
     # --------------------------------------------
     trainer.compute_metrics = test_metrics = metrics("test")
     predicted = trainer.predict(encoded["test"], metric_key_prefix="test")
-    save_trained(trainer)  # every process: it gathers sharded weights
+    trainer.save_model()  # every process: it gathers sharded weights
     if not trainer.is_world_process_zero():
         return
 

@@ -123,15 +123,16 @@ def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
     return statistics
 
 
-def save_trained(trainer: Trainer) -> None:
-    """Saves the trained model whole, also one that is sharded; every process has to call it.
+def keep_checkpoints_whole(trainer: Trainer) -> None:
+    """Makes a Trainer under FSDP write whole state dicts; call it before training, in every process.
 
-    By itself a Trainer saves no model at the end when FSDP's state dicts are sharded, accelerate's default.
+    With sharded ones, accelerate's default, a Trainer of transformers 5.23 saves no model at the end, and its
+    processes may disagree on the best checkpoint and wait for each other for ever: each looks for the folder
+    when another may or may not have made it.
     """
     plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     if plugin is not None:
         plugin.set_state_dict_type("FULL_STATE_DICT")
-    trainer.save_model()
 
 
 def freeze_all_but_embeddings(model: PreTrainedModel) -> dict[str, Tensor]:
