@@ -18,6 +18,7 @@ _AUTO_CLASSES = {
     "LMHeadModel": "AutoModelForCausalLM",
     "ForMaskedLM": "AutoModelForMaskedLM",
 }
+CODE_WIDTH = 110
 _SETTINGS = {
     "model": "model",
     "surgery": "surgery",
@@ -271,8 +272,10 @@ def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str 
     if config.get("model_type") == "vanilla_transformer" and not config.get("auto_map"):
         lines.append("import hf_embinit  # registers the model")
     lines.append("")
-    lines.append(f'model = {auto}.from_pretrained("{repo}"{options})')
-    lines.append(f'tokenizer = AutoTokenizer.from_pretrained("{repo}"{options})')
+    for name, loader in (("model", auto), ("tokenizer", "AutoTokenizer")):
+        call, given = f"{name} = {loader}.from_pretrained", f'"{repo}"{options}'
+        line = f"{call}({given})"
+        lines.append(line if len(line) <= CODE_WIDTH else f"{call}(\n    {given}\n)")
     return "\n".join(lines)
 
 
