@@ -18,7 +18,7 @@ _AUTO_CLASSES = {
     "LMHeadModel": "AutoModelForCausalLM",
     "ForMaskedLM": "AutoModelForMaskedLM",
 }
-CODE_WIDTH = 110
+_CODE_WIDTH = 110
 _SETTINGS = {
     "model": "model",
     "surgery": "surgery",
@@ -275,7 +275,7 @@ def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str 
     for name, loader in (("model", auto), ("tokenizer", "AutoTokenizer")):
         call, given = f"{name} = {loader}.from_pretrained", f'"{repo}"{options}'
         line = f"{call}({given})"
-        lines.append(line if len(line) <= CODE_WIDTH else f"{call}(\n    {given}\n)")
+        lines.append(line if len(line) <= _CODE_WIDTH else f"{call}(\n    {given}\n)")
     return "\n".join(lines)
 
 
