@@ -6,6 +6,7 @@ import argparse
 import copy
 import json
 import os
+import re
 import signal
 import sys
 import warnings
@@ -13,39 +14,32 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import __version__
-from .commands import Answer, Command, CommandLineError
-from .commands.analyze import ANALYZE
-from .commands.checkpoints import EXPAND, INIT, SURGERY
-from .commands.registries import LIST, MANIFEST
-from .commands.runs import COMPARE, PUBLISH, RESULTS
-from .errors import EmbinitError
+from .cli import COMMANDS, Answer, Command, CommandLineError
+from .display import printable
+from .errors import EmbinitError, UnknownNameError
 
-COMMANDS = {
-    "list": LIST,
-    "init": INIT,
-    "expand": EXPAND,
-    "surgery": SURGERY,
-    "analyze": ANALYZE,
-    "compare": COMPARE,
-    "manifest": MANIFEST,
-    "results": RESULTS,
-    "publish": PUBLISH,
-}
 DONE, ERROR, BAD_COMMAND_LINE, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 EXIT_CODES = """exit codes:
     0  done
     1  it could not be done; stderr says why
     2  the command line cannot be read
+    3  doctor found something to look at
+    4  doctor found something broken
   130  interrupted (Ctrl-C): what was half-written is gone
   141  whoever read the output stopped reading
   143  told to end (SIGTERM): what was half-written is gone
 """
+_NO_READING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+"""What JSON leaves as it is and a terminal obeys."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and prints its answer; gives the exit code, see `EXIT_CODES`."""
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
+    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+        _complain(str(UnknownNameError("command", argv[0], COMMANDS)))
+        return BAD_COMMAND_LINE
     try:
         args = parser.parse_args(argv)
     except SystemExit as end:  # --help, --version, or a command line that cannot be read
@@ -57,15 +51,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             answer = COMMANDS[args.command].run(args)
         _print(answer, args.json)
     except CommandLineError as error:
-        print(f"error: {error} (hf-embinit {args.command} --help)", file=sys.stderr)
+        _complain(f"{error} (hf-embinit {args.command} --help)")
         return BAD_COMMAND_LINE
     except EmbinitError as error:
-        print(f"error: {error}", file=sys.stderr)
+        _complain(str(error))
         return ERROR
     except ModuleNotFoundError as error:
         if str(error.name).startswith(__package__):
             raise
-        print(f"error: {args.command} needs {error.name}: pip install 'hf-embinit[recipes]'", file=sys.stderr)
+        _complain(f"{args.command} needs {error.name}: pip install 'hf-embinit[recipes]'")
         return ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -73,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush finds no pipe, either
         return READER_GONE
-    return DONE
+    return answer.code
 
 
 def run() -> None:
@@ -132,16 +126,21 @@ class _Formatter(argparse.HelpFormatter):
 
 def _print(answer: Answer, as_json: bool) -> None:
     if as_json:
-        from .runs.record import to_plain
+        from .records import to_plain
 
-        print(json.dumps(to_plain(answer.data), indent=2, ensure_ascii=False, allow_nan=False))
+        text = json.dumps(to_plain(answer.data), indent=2, ensure_ascii=False, allow_nan=False)
+        print(_NO_READING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     else:
-        print(answer.text)
+        print("\n".join(map(printable, answer.text.split("\n"))))
     sys.stdout.flush()
 
 
+def _complain(text: str) -> None:
+    print("error:", "\n".join(map(printable, text.split("\n"))), file=sys.stderr)
+
+
 def _show_warning(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    print("warning:", printable(message), file=sys.stderr)
 
 
 if __name__ == "__main__":

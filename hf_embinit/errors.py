@@ -5,9 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from .display import printable
+
 
 class EmbinitError(Exception):
-    """Base of every error that hf_embinit raises on purpose."""
+    """Base of every error that hf_embinit raises on purpose.
+
+    Its message is one line that a terminal can show, whatever the names in it hold.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class InvalidArgumentError(EmbinitError, ValueError):
@@ -25,11 +33,11 @@ class UnknownNameError(EmbinitError, KeyError):
         super().__init__(self.message)
 
     def __str__(self) -> str:  # KeyError would print the repr
-        return self.message
+        return printable(self.message)
 
 
 class VectorFileError(EmbinitError, ValueError):
-    """A file of vectors is malformed; the message names the file and the line."""
+    """A file of vectors or of a checkpoint is malformed; the message names it, and the line of a text."""
 
 
 class UnsupportedModelError(EmbinitError, TypeError):

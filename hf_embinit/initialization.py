@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from os import PathLike
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from . import initializers as _initializers  # noqa: F401  (fills the registry)
 from .errors import InvalidArgumentError
-from .initializers.context import InitContext
-from .manifest import record_event
-from .measures.statistics import embedding_statistics
-from .registry import Initializer, get_initializer, list_initializers
-from .tables import EmbeddingTables, Table
-from .tokens import Coverage, Side, coverage, special_ids, token_family, vocabulary, word_candidates
-from .vectors import PretrainedVectors, load_vectors
+from .initializers import list_initializers
+from .measures import embedding_statistics
+from .resize import change
+from .rows import MadeRows, RowRequest, VectorSource, make_rows
+from .tables import EmbeddingTables
+from .tokens import Coverage, coverage
 
 logger = logging.getLogger(__name__)
-
-VectorSource = PretrainedVectors | str | PathLike[str]
 
 
 @dataclass
@@ -37,7 +33,7 @@ class TableReport:
     rows: int
     embedding_dim: int
     source: dict[str, Any] | None
-    """Name, revision and digest of the vectors; None for random initialisers."""
+    """`PretrainedVectors.source`: name, revision and digest of the vectors; None for random initialisers."""
     coverage: dict[str, Any] | None
     """By type and, when token counts were given, by token; None for random initialisers."""
     before: dict[str, Any]
@@ -105,134 +101,83 @@ def initialize(
 
     Raises:
         UnknownNameError: `init` is not registered.
-        InvalidArgumentError: an option, the width of the vectors or the tokenizer does not fit; the model is
-        unchanged.
+        InvalidArgumentError: an option, the vectors or the tokenizer does not fit; nothing was changed.
     """
-    record = get_initializer(init)
-    if record.purpose != "table":
+    request = RowRequest(
+        init,
+        seed,
+        options,
+        tokenizer,
+        vectors=vectors,
+        target_vectors=target_vectors,
+        allow_pickle=allow_pickle,
+    )
+    if request.record.purpose != "table":
         names = ", ".join(r.name for r in list_initializers(purpose="table"))
         raise InvalidArgumentError(
             f"init {init!r} makes rows beside an existing table (use hf_embinit.patch or expand_vocabulary); "
             f"whole tables are made by: {names}"
         )
-    record.check_options(options)
-    if "vectors" not in record.needs and (vectors is not None or target_vectors is not None):
-        raise InvalidArgumentError(
-            f"init {init!r} uses no vectors, but vectors={vectors or target_vectors!r} was given"
-        )
-    if "tokens" in record.needs and tokenizer is None:
-        raise InvalidArgumentError(f"init {init!r} looks tokens up: give tokenizer=")
-
     tables = EmbeddingTables(model)
-    generator = torch.Generator().manual_seed(seed)
     counts = {"target": target_token_counts}
-    planned = []
-    for (
-        table
-    ) in tables.input_tables:  # make every table before the first write: an error leaves the model unchanged
-        given = vectors
-        if table.side == "target" and target_vectors is not None:
-            given = target_vectors
-        context = table_context(model, record, table, tokenizer, given, generator, allow_pickle)
-        rows = record.fn(context, **options)
-        if context.padding_row is not None:
-            rows[context.padding_row] = 0.0
-        planned.append((table, context, rows, counts.get(table.side, token_counts)))
+    made = [m for m in make_rows(tables, request) if isinstance(m, MadeRows)]
+    reports = [
+        _report(m, _covered(init, m, counts.get(m.table.side, token_counts)), _moments(tables, m))
+        for m in made
+    ]
+    event = {"init": init, "seed": seed, "options": options, "tables": [_entry(r) for r in reports]}
+    change(tables, None, made, "initialize", event)
+    after = [replace(r, after=_moments(tables, m)) for r, m in zip(reports, made, strict=True)]
+    return InitReport(init, seed, options, after)
 
-    reports = []
-    for table, context, rows, table_counts in planned:
-        keep = torch.arange(table.num_embeddings)
-        if context.padding_row is not None:
-            keep = keep[keep != context.padding_row]
-        before = embedding_statistics(tables.read(table), rows=keep, effective_rank=False).to_dict()
-        tables.write(table, rows)
-        after = embedding_statistics(tables.read(table), rows=keep, effective_rank=False).to_dict()
-        found = context.report.get("found")
-        covered: Coverage | None = None
-        if found is not None and context.tokens is not None:
-            covered = coverage(context.tokens, found, special=context.special_rows, counts=table_counts)
-            if covered.types_found < 0.5 * covered.types:
-                logger.warning(
-                    "init %s: only %d of %d tokens of %s were found in %s; the others were drawn at random",
-                    init,
-                    covered.types_found,
-                    covered.types,
-                    table.name,
-                    context.vectors.name if context.vectors else None,
-                )
-        source = None
-        if context.vectors is not None:
-            source = {k: getattr(context.vectors, k) for k in ("name", "revision", "digest")}
-        reports.append(
-            TableReport(
-                table=table.name,
-                side=table.side,
-                rows=table.num_embeddings,
-                embedding_dim=table.embedding_dim,
-                source=source,
-                coverage=covered.to_dict() if covered is not None else None,
-                before=before,
-                after=after,
-            )
+
+def _report(made: MadeRows, covered: Coverage | None, before: dict[str, Any]) -> TableReport:
+    """What is known of a table before its rows are written."""
+    return TableReport(
+        table=made.table.name,
+        side=made.table.side,
+        rows=made.table.num_embeddings,
+        embedding_dim=made.table.embedding_dim,
+        source=made.source,
+        coverage=None if covered is None else covered.to_dict(),
+        before=before,
+        after={},
+    )
+
+
+def _entry(report: TableReport) -> dict[str, Any]:
+    """What the manifest says of a table."""
+    return {
+        "name": report.table,
+        "side": report.side,
+        "rows": [0, report.rows],
+        "source": report.source,
+        "coverage": report.coverage,
+    }
+
+
+def _moments(tables: EmbeddingTables, made: MadeRows) -> dict[str, Any]:
+    """Statistics of a table as it is now, padding row left out."""
+    keep: Tensor = torch.arange(made.table.num_embeddings)
+    if made.context.padding_row is not None:
+        keep = keep[keep != made.context.padding_row]
+    return embedding_statistics(tables.read(made.table), rows=keep, effective_rank=False).to_dict()
+
+
+def _covered(init: str, made: MadeRows, counts: Sequence[int] | None) -> Coverage | None:
+    """How many of the table's tokens the vectors had; a warning is logged when it is less than half."""
+    context = made.context
+    found = context.report.get("found")
+    if found is None or context.tokens is None:
+        return None
+    covered = coverage(context.tokens, found, special=context.special_rows, counts=counts)
+    if covered.types_found < 0.5 * covered.types:
+        logger.warning(
+            "init %s: only %d of %d tokens of %s were found in %s; the others were drawn at random",
+            init,
+            covered.types_found,
+            covered.types,
+            made.table.name,
+            context.vectors.name if context.vectors else None,
         )
-    report = InitReport(init, seed, options, reports)
-    record_event(
-        model.config,
-        "initialize",
-        init=init,
-        seed=seed,
-        options=options,
-        tables=[
-            {"name": r.table, "side": r.side, "rows": [0, r.rows], "source": r.source, "coverage": r.coverage}
-            for r in reports
-        ],
-    )
-    return report
-
-
-def table_context(
-    model: PreTrainedModel,
-    record: Initializer,
-    table: Table,
-    tokenizer: Any,
-    vectors: VectorSource | None,
-    generator: torch.Generator,
-    allow_pickle: bool,
-) -> InitContext:
-    """What `record` may read to make the whole of `table`; loads the vectors that it needs.
-
-    Raises `InvalidArgumentError` when the tokenizer has more tokens than the table has rows, or when vectors
-    are needed and none are named.
-    """
-    context = InitContext(
-        num_rows=table.num_embeddings,
-        embedding_dim=table.embedding_dim,
-        num_embeddings=table.num_embeddings,
-        generator=generator,
-        padding_row=table.padding_index,
-        initializer_range=getattr(model.config, "initializer_range", None) or 0.02,
-    )
-    if tokenizer is not None:
-        side: Side = "target" if table.side == "target" else "source"
-        tokens = vocabulary(tokenizer, side)
-        if len(tokens) > table.num_embeddings:
-            raise InvalidArgumentError(
-                f"the tokenizer has {len(tokens)} {side} tokens, but {table.name} has "
-                f"{table.num_embeddings} rows: "
-                f"resize the model's embeddings first or give the tokenizer that the model was built for"
-            )
-        # a padded table has more rows than tokens: they are drawn like missing tokens
-        context.tokens = tokens + [""] * (table.num_embeddings - len(tokens))
-        context.token_family = token_family(tokenizer)
-        context.special_rows = frozenset(special_ids(tokenizer, side))
-    if "vectors" in record.needs:
-        spec = vectors if vectors is not None else record.defaults.get("vectors")
-        if spec is None:
-            raise InvalidArgumentError(
-                f"init {record.name!r} needs vectors= (--vectors): a file of vectors, a checkpoint folder "
-                f"or a Hub id"
-            )
-        assert context.tokens is not None
-        wanted = word_candidates(context.tokens, context.token_family)
-        context.vectors = load_vectors(spec, tokens=wanted, allow_pickle=allow_pickle)
-    return context
+    return covered

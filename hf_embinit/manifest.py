@@ -5,7 +5,7 @@ It is plain JSON inside the config, so `save_pretrained`, `push_to_hub` and `fro
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -13,9 +13,11 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
-from .errors import DataNotFoundError, InvalidArgumentError
-from .hub_access import hub_file
+from .errors import DataNotFoundError, InvalidArgumentError, VectorFileError
+from .foreign import read_json
+from .hub import hub_file
 
+_COUNTS = ("types", "types_found", "tokens", "tokens_found")
 _WAY_OUT = "Give the folder or the Hub id of a saved model."
 
 
@@ -25,28 +27,42 @@ def record_event(config: PreTrainedConfig, event: str, **fields: Any) -> dict[st
     The fields are made JSON: tensors and numpy numbers become numbers and lists, paths become strings. Raises
     `InvalidArgumentError` when `config.embinit` is there already but is no list.
     """
-    entry = {"event": event, **_plain(fields), "version": package_version()}
+    config.embinit = events_with(config, event, **fields)
+    return config.embinit[-1]
+
+
+def events_with(config: PreTrainedConfig, event: str, **fields: Any) -> list[dict[str, Any]]:
+    """What `config.embinit` is to be once the event is recorded; changes nothing, raises as `record_event`.
+
+    A new list: configs that were copied shallowly share the old one.
+    """
     events = getattr(config, "embinit", None)
     if events is not None and not isinstance(events, list):
         raise InvalidArgumentError(
             f"config.embinit is {type(events).__name__}, expected the list of its events"
         )
-    config.embinit = [
-        *(events or []),
-        entry,
-    ]  # a new list: configs that were copied shallowly share the old one
-    return entry
+    return [*(events or []), {"event": event, **_plain(fields), "version": package_version()}]
+
+
+def row_ids(rows: Sequence[Any]) -> list[int]:
+    """The ids that `rows` of an event names: `[first, one past the last]`, several such spans, or each.
+
+    Each id is how rows that are no neighbours were written before there were spans.
+    """
+    if len(rows) == 2 and not isinstance(rows[0], (list, tuple)):
+        return list(range(*rows))
+    return [i for one in rows for i in (range(*one) if isinstance(one, (list, tuple)) else [one])]
 
 
 def read_manifest(source: Any, *, revision: str | None = None) -> list[dict[str, Any]]:
     """The events of a checkpoint (folder or Hub id), a config or a model, oldest first; may be empty.
 
     Reads `config.json` alone: the model class need not be known. `revision` is a branch, tag or commit of a
-    Hub repository. Raises `DataNotFoundError` without one.
+    Hub repository. Raises `DataNotFoundError` without one, `VectorFileError` for a damaged one.
     """
     config = getattr(source, "config", source)
     if not isinstance(config, (str, PathLike)):
-        return [dict(event) for event in getattr(config, "embinit", None) or []]
+        return _events(getattr(config, "embinit", None), f"config.embinit of {type(source).__name__}")
     path = Path(config)
     file = path if path.is_file() else path / "config.json"
     if not file.is_file():
@@ -56,7 +72,35 @@ def read_manifest(source: Any, *, revision: str | None = None) -> list[dict[str,
         if found is None:
             raise DataNotFoundError(f"{config} has no config.json on the Hub. {_WAY_OUT}")
         file = found
-    return json.loads(file.read_text(encoding="utf-8")).get("embinit") or []
+    return _events(read_json(file).get("embinit"), f'"embinit" in {file}')
+
+
+def _events(value: Any, where: str) -> list[dict[str, Any]]:
+    """The list of events that `where` holds, copied."""
+    if value is None:
+        return []
+    if not isinstance(value, (list, tuple)) or not all(map(_is_event, value)):
+        raise VectorFileError(f"{where} is no list of events: it was not written by this package.")
+    return [dict(event) for event in value]
+
+
+def _is_event(value: Any) -> bool:
+    """Whether a value has the form of an event: its tables are objects, their rows and counts numbers."""
+    tables = (value.get("tables") or []) if isinstance(value, dict) else None
+    if not isinstance(tables, (list, tuple)):
+        return False
+    for table in tables:
+        if not isinstance(table, dict):
+            return False
+        rows = table.get("rows") or []
+        counts = table.get("coverage") or {}
+        if not isinstance(rows, (list, tuple)) or not all(type(row) is int for row in rows):
+            return False
+        if not isinstance(counts, dict) or not isinstance(table.get("source") or {}, dict):
+            return False
+        if any(not isinstance(counts.get(key) or 0, int) for key in _COUNTS):
+            return False
+    return True
 
 
 def package_version() -> str:

@@ -52,8 +52,7 @@ def shuffle(x: Tensor, mode: ShuffleMode = "elements", *, generator: torch.Gener
     """`x` `[N, D]` with its entries permuted: the values stay to the last bit, the meaning goes.
 
     `elements` permutes all N*D entries; `rows` permutes whole rows; `rows_and_columns` permutes rows and then
-    columns, which keeps the geometry up to relabelling (Kim et al. 2024, section 3.4, leaves open which was
-    meant).
+    columns, which keeps the geometry up to relabelling. Kim et al. 2024, section 3.4, does not say which.
     """
 
     def permutation(n: int) -> Tensor:
@@ -95,8 +94,7 @@ def gaussian_rows(
     `mean + sqrt(scale / N) * z @ (x - mean)` have that distribution (Sigma with 1/N, as Hewitt 2021)
     without a D x D covariance and without a definiteness check, for N <= D as well. From `num_rows` > D
     on, the covariance and its Cholesky factor are the cheaper way to the same distribution, and are used
-    when Sigma has full rank. Streams `x` by blocks, so that extra memory is a few MiB beside the rows
-    themselves.
+    when Sigma has full rank. Reads `x` in blocks: a few MiB beside the rows themselves.
     """
     weights = _row_weights(x, rows)
     n = weights.sum(dtype=torch.float64)

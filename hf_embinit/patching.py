@@ -10,25 +10,27 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
 import functools
+import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from .errors import InvalidArgumentError, UnsupportedModelError
-from .manifest import record_event
-from .new_rows import check_init, fill_new_rows, token_names
-from .registry import get_initializer
-from .table_discovery import unwrap
-from .table_slots import Side
-from .tables import EmbeddingTables, ResizeResult
+from .errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from .resize import resize
+from .rows import RowRequest, make_rows
+from .tables import EmbeddingTables, ResizePlan, Side, unwrap
+from .tokens import vocabulary
+
+logger = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -36,123 +38,129 @@ _RESIZE = "resize_token_embeddings"
 _RESIZE_DECODER = "resize_decoder_token_embeddings"
 _INIT = "_init_weights"
 _SHARED_OPTIONS = ("vectors", "overrides", "exclude_rows")
-"""What every initialiser of new rows takes, see `fill_new_rows`; the other options are the initialiser's
-own."""
+"""What every initialiser of new rows takes, see `RowRequest`; the other options are the initialiser's own."""
 
 
-@dataclass
 class _Request:
-    """How rows shall be made."""
+    """How rows shall be made, for one model or (`patched`) each that comes along."""
 
-    init: str
-    seed: int
-    options: dict[str, Any]
-    tokenizer: Any = None
-    old_tokenizer: Any = None
-    """A copy of the tokenizer, taken before new tokens are added to it."""
-    makes_tables: bool = field(init=False)
-    """Whether the initialiser can make a whole table; `mean` and its kin need an old one."""
+    def __init__(self, init: str, tokenizer: Any, seed: int, options: Mapping[str, Any]):
+        shared = {name: options[name] for name in _SHARED_OPTIONS if name in options}
+        own = {name: value for name, value in options.items() if name not in _SHARED_OPTIONS}
+        self.rows = RowRequest(init, seed, own, tokenizer, copy.deepcopy(tokenizer), **shared)
+        self.makes_tables = self.rows.record.purpose == "table"
 
-    def __post_init__(self) -> None:
-        own = {k: v for k, v in self.options.items() if k not in _SHARED_OPTIONS}
-        record = check_init(self.init, own)
-        if "tokens" in record.needs and self.tokenizer is None:
-            raise InvalidArgumentError(f"init {self.init!r} looks tokens up: give tokenizer=")
-        self.makes_tables = record.purpose == "table"
-        if self.tokenizer is not None and self.old_tokenizer is None:
-            self.old_tokenizer = copy.deepcopy(self.tokenizer)
+        tokens = {token for token in self.rows.overrides or () if isinstance(token, str)}
+        if tokens and tokenizer is None:
+            raise InvalidArgumentError(f"overrides names {min(tokens)!r}: give tokenizer= to look it up")
+        self.seen: dict[int, bytes] = {}
+        """Rows that no token has yet -> digest of what they were when the model was last looked at."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Request:
         return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself
 
+    def look_at(self, tables: EmbeddingTables) -> None:
+        """Remembers what the rows are that no token has yet: those that change before one has are trained."""
+        if self.rows.tokenizer is None or any(t.parameter.is_meta for t in tables.tables):
+            return
+        self.seen = {}
+        for side in {t.side for t in tables.tables}:
+            known = _token_ids(self.rows.tokenizer, side)
+            free = [i for i in range(tables.vocab_size(side)) if i not in known]
+            self.seen.update(tables.digests(side, free))
+
     def resize(
         self,
+        owner: PreTrainedModel,
         root: PreTrainedModel,
         new_num_tokens: int | None,
         pad_to_multiple_of: int | None,
         side: Side | None,
-    ) -> ResizeResult:
+    ) -> None:
         """Resizes the tables of `root`, fills what is new and records the event."""
         tables = EmbeddingTables(root)
-        side = side or _only_side(tables)
-        resized = tables.resize(new_num_tokens, pad_to_multiple_of, side)
-        options = dict(self.options)
-        ids = self._ids(resized)
-        overrides = self._overrides(options.pop("overrides", None), ids)
-        if not ids:
-            if resized.new_num != resized.old_num:
-                record_event(root.config, "resize", side=side, rows=[resized.old_num, resized.new_num])
-            return resized
-        try:
-            report = fill_new_rows(
-                tables,
-                resized,
-                self.init,
-                tokenizer=self.tokenizer,
-                old_tokenizer=self.old_tokenizer,
-                seed=self.seed,
-                overrides=overrides,
-                ids=None if ids == list(resized.new_ids) else ids,
-                **options,
-            )
-        except Exception:
-            tables.resize(resized.old_num, side=side)  # no row was written: the model is as it was
-            raise
-        for table in report["tables"]:
-            table["left_out"] = {reason: len(rows) for reason, rows in table["left_out"].items()}
-        record_event(root.config, "resize", side=side, rows=[resized.old_num, resized.new_num], **report)
-        if self.tokenizer is not None:
-            self.old_tokenizer = copy.deepcopy(self.tokenizer)
-        return resized
+        plan = tables.plan(new_num_tokens, pad_to_multiple_of, side or _only_side(tables))
+        ids = self._ids(tables, plan)
+        request = replace(self.rows, overrides=self._overrides(ids), split={})
+        sized = {} if plan.side == "target" else {"vocab_size": plan.new_num}  # as transformers leaves it
 
-    def _ids(self, resized: ResizeResult) -> list[int]:
-        """Rows to fill: the new ones, and padding rows that tokens added since the patch now use."""
-        ids = set(resized.new_ids)
-        if self.tokenizer is not None:
-            added = set(token_names(self.tokenizer) or ()) - set(token_names(self.old_tokenizer) or ())
-            ids.update(i for i in added if i < resized.new_num)
+        def then() -> None:
+            owner.__dict__.update(sized)
+
+        report = resize(tables, plan, request, None if ids == list(plan.new_ids) else ids, then)
+        if report is not None and self.rows.tokenizer is not None:
+            self.rows = replace(self.rows, old_tokenizer=copy.deepcopy(self.rows.tokenizer))
+            self.look_at(tables)
+
+    def _ids(self, tables: EmbeddingTables, plan: ResizePlan) -> list[int]:
+        """Rows to fill: the new ones, and padding rows that tokens added since the patch now use.
+
+        A padding row that is not what it was when the model was last looked at may be trained, and stays.
+        """
+        ids = set(plan.new_ids)
+        if self.rows.tokenizer is not None:
+            now, before = (_token_ids(t, plan.side) for t in (self.rows.tokenizer, self.rows.old_tokenizer))
+            reached = [i for i in sorted(now - before) if i < min(plan.old_num, plan.new_num)]
+            digests = tables.digests(plan.side, reached)
+            changed = [i for i in reached if self.seen.get(i, digests[i]) != digests[i]]
+            if changed:
+                names = self.rows.tokenizer.convert_ids_to_tokens(changed[:5])
+                logger.warning(
+                    "the rows of %d new tokens (%s) stay as they are: they have changed since patch, as if "
+                    "trained; patch before adding tokens to have such rows initialised",
+                    len(changed),
+                    ", ".join(map(repr, names)),
+                )
+            ids.update(set(reached) - set(changed))
         return sorted(ids)
 
-    def _overrides(self, overrides: Mapping[Any, Any] | None, ids: list[int]) -> dict[str | int, Any]:
-        """Those overrides that speak of rows filled now, by id."""
+    def _overrides(self, ids: list[int]) -> dict[str | int, Any]:
+        """Those overrides that speak of rows filled now, by id; warns of tokens that the tokenizer lacks."""
         found: dict[str | int, Any] = {}
-        for token, spec in (overrides or {}).items():
-            index = token if isinstance(token, int) else None
-            if index is None and self.tokenizer is not None:
-                index = self.tokenizer.convert_tokens_to_ids(token)
-            if index is not None and index in ids:
+        filled = set(ids)
+        known = self.rows.tokenizer.get_vocab() if self.rows.overrides and self.rows.tokenizer else {}
+        for token, spec in (self.rows.overrides or {}).items():
+            index = token if isinstance(token, int) else known.get(token)
+            if index is None:
+                near = difflib.get_close_matches(str(token), self._new_names(), n=1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                warnings.warn(
+                    f"overrides names {token!r}, which the tokenizer does not have{hint}",
+                    VocabularyWarning,
+                    stacklevel=5,
+                )
+            elif index in filled:
                 found[index] = spec
         return found
+
+    def _new_names(self) -> list[str]:
+        """Tokens added since the patch."""
+        return sorted(set(vocabulary(self.rows.tokenizer)) - set(vocabulary(self.rows.old_tokenizer)))
 
     def make_tables(self, root: PreTrainedModel) -> None:
         """Fills the input tables whole, and records it, when the initialiser makes tables."""
         from .initialization import initialize
 
         if self.makes_tables:
-            initialize(root, self.init, tokenizer=self.tokenizer, seed=self.seed, **self._own())
+            r = self.rows
+            initialize(root, r.init, tokenizer=r.tokenizer, vectors=r.vectors, seed=r.seed, **r.options)
 
     def make_table(self, root: PreTrainedModel, module: nn.Module) -> None:
-        """Fills the input table of one module, when the initialiser makes tables and `module` has one."""
-        from .initialization import table_context
+        """Fills the input table of one module, when the initialiser makes tables and `module` has one.
 
+        The draws are those of `initialize`: all tables are made, in their order, and one is written.
+        """
         if not self.makes_tables:
             return
         tables = EmbeddingTables(root)
-        for table in tables.input_tables:
-            if any(place.module is module for place in table.slot.places):
-                options = self._own()
-                generator = torch.Generator().manual_seed(self.seed)
-                record, vectors = get_initializer(self.init), options.pop("vectors", None)
-                context = table_context(
-                    root, record, table, self.tokenizer, vectors, generator, allow_pickle=False
-                )
-                rows = record.fn(context, **options)
-                if context.padding_row is not None:
-                    rows[context.padding_row] = 0.0
-                tables.write(table, rows)
+        own = [t for t in tables.input_tables if any(p.module is module for p in t.tied.locations)]
+        if own:
+            tables.change(None, [made for made in make_rows(tables, self.rows) if made.table in own])
 
-    def _own(self) -> dict[str, Any]:
-        return {k: v for k, v in self.options.items() if k not in ("overrides", "exclude_rows")}
+
+def _token_ids(tokenizer: Any, side: Side) -> set[int]:
+    """The ids that a tokenizer has a token for."""
+    return {i for i, token in enumerate(vocabulary(tokenizer, side)) if token}
 
 
 class _Hook:
@@ -182,7 +190,7 @@ class _ResizeHook(_Hook):
         made."""
         if new_num_tokens is not None or pad_to_multiple_of is not None:
             side = self.side or _side_of(self.owner, self.root)
-            self.request.resize(self.root, new_num_tokens, pad_to_multiple_of, side)
+            self.request.resize(self.owner, self.root, new_num_tokens, pad_to_multiple_of, side)
         try:
             return self.owner.get_input_embeddings()
         except NotImplementedError:  # Perceiver
@@ -234,8 +242,8 @@ def patch(model: M, init: str = "mean", tokenizer: Any = None, seed: int = 0, **
     `InvalidArgumentError` before anything is changed.
     """
     root = unwrap(model)
-    request = _Request(init, seed, dict(options), tokenizer)
-    EmbeddingTables(root)
+    request = _Request(init, tokenizer, seed, options)
+    request.look_at(EmbeddingTables(root))
     unpatch(root)
     for module in root.modules():
         if isinstance(module, PreTrainedModel) and (module is root or _side_of(module, root) is not None):
@@ -285,7 +293,7 @@ def patched(init: str = "mean", tokenizer: Any = None, seed: int = 0, **options:
     re-initialised. Afterwards, after an exception too, transformers is as it was and nothing of the patch is
     left on the models; other threads never see it.
     """
-    request = _Request(init, seed, dict(options), tokenizer)
+    request = _Request(init, tokenizer, seed, options)
     _enter()
     token = _ACTIVE.set(_Active(request))
     try:
@@ -405,7 +413,7 @@ def _side_of(owner: PreTrainedModel, root: PreTrainedModel) -> Side | None:
     """The vocabulary that `owner`, an inner model of `root`, is about; None when it has none or both."""
     tables = EmbeddingTables(root)
     modules = set(owner.modules())
-    sides = {t.side for t in tables.input_tables if any(p.module in modules for p in t.slot.places)}
+    sides = {t.side for t in tables.input_tables if any(p.module in modules for p in t.tied.locations)}
     if len(sides) == 2 and hasattr(type(owner), _RESIZE_DECODER):
         return "source"
     return next(iter(sides)) if len(sides) == 1 else None

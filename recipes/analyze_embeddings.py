@@ -24,18 +24,15 @@ from __future__ import annotations
 import shlex
 import sys
 
-from hf_embinit.runs.analysis_run import AnalysisArguments, analyze_embeddings, summary
-from hf_embinit.runs.arguments import parse_arguments, run_main
+from hf_embinit.report import AnalysisArguments, analyze_embeddings, summary
+from hf_embinit.training import parse_arguments, run_main
 
 
 def main() -> None:
     """Read, count, measure, draw, write."""
     (args,) = parse_arguments((AnalysisArguments,), lambda known: {}, description=__doc__ or "")
-    print(
-        summary(
-            analyze_embeddings(args, shlex.join(["python", "recipes/analyze_embeddings.py", *sys.argv[1:]]))
-        )
-    )
+    command = shlex.join(["python", "recipes/analyze_embeddings.py", *sys.argv[1:]])
+    print(summary(analyze_embeddings(args, command)))
 
 
 if __name__ == "__main__":

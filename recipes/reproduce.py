@@ -13,17 +13,20 @@
     python recipes/reproduce.py table3 --set num_train_epochs=5 'glove*:vectors=de.300d.txt'
     python recipes/reproduce.py table1 --smoke
 
-Give the same command again after an interruption: finished runs are skipped, half-finished ones go on from
-their last checkpoint. Several of these may run at once, on one machine or on many that share --output_dir:
-no run is started twice. `list` in place of a table shows all of them.
+`--check` says beforehand which data sets, vectors and models are missing and where they are got; the exit
+code is 1 when something is missing, and when a run failed. Give the same command again after an
+interruption: finished runs are skipped, half-finished ones go on from their last checkpoint. Several of these
+may run at once, on one machine or on many that share --output_dir: no run is started twice. `list` in place
+of a table shows all of them.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
+from typing import Any
 
-from hf_embinit.runs.arguments import parse_arguments, run_main
+from hf_embinit.training import parse_arguments, run_main
 
 
 @dataclass
@@ -41,6 +44,10 @@ class Arguments:
     )
     dry_run: bool = field(
         default=False, metadata={"help": "Print the plan and an estimate of its time; run nothing."}
+    )
+    check: bool = field(
+        default=False,
+        metadata={"help": "Print the plan and what the runs read; exit with 1 when any of it is missing."},
     )
     only: list[str] = field(
         default_factory=list,
@@ -82,6 +89,35 @@ class Arguments:
     )
 
 
+def run_missing(args: Arguments, missing: list[Any], launch: Any) -> None:
+    """Starts the runs here or on a cluster, and prints how each ended."""
+    from hf_embinit.studies import Outcome, run_here, run_on_ray
+
+    done = 0
+
+    def report(outcome: Outcome) -> None:
+        nonlocal done
+        done += outcome.executed
+        print(
+            f"[{done}/{len(missing)}] {outcome.status}: {outcome.run.name} {outcome.error}".rstrip(),
+            flush=True,
+        )
+
+    try:
+        if args.cluster is not None:
+            run_on_ray(
+                missing[: args.max_runs], launch, address=args.cluster, cpus=args.cpus_per_run,
+                gpus=args.gpus_per_run, retry_failed=args.retry_failed, report=report,
+            )  # fmt: skip
+        else:
+            run_here(
+                missing, launch, workers=args.workers, max_runs=args.max_runs,
+                retry_failed=args.retry_failed, report=report,
+            )  # fmt: skip
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here")
+
+
 def main() -> None:
     """Plan, run, aggregate, write."""
     words = sys.argv[1:]
@@ -94,10 +130,17 @@ def main() -> None:
     from pathlib import Path
 
     from hf_embinit.errors import InvalidArgumentError
-    from hf_embinit.runs.clusters import run_on_ray, slurm_script
-    from hf_embinit.runs.matrix import list_studies, load_study
-    from hf_embinit.runs.scheduling import Launch, Outcome, look, run_here
-    from hf_embinit.runs.study_report import plan_text, write_smoke_files, write_study
+    from hf_embinit.studies import (
+        Launch,
+        list_requirements,
+        list_studies,
+        load_study,
+        outcome_of,
+        plan_text,
+        slurm_script,
+        write_smoke_files,
+        write_study,
+    )
 
     for flag in ("--set", "--only"):
         if words.count(flag) > 1:
@@ -122,44 +165,30 @@ def main() -> None:
         else None,
     )
     command = shlex.join(["python", "recipes/reproduce.py", *sys.argv[1:]])
-    print(plan_text(study, launch, workers=args.workers, all_runs=args.dry_run))
-    outcomes = [look(run, launch) for run in study.runs]
+    print(plan_text(study, launch, workers=args.workers, all_runs=args.dry_run or args.check))
+    if args.dry_run or args.check:
+        found = list_requirements(study, launch)
+        print("\n".join(["what the runs read:", *map(str, found)] if found else ["the runs read no files"]))
+        sys.exit(args.check and any(entry.found is None for entry in found))
+    outcomes = [outcome_of(run, launch) for run in study.runs]
     missing = [
         o.run for o in outcomes if o.status != "finished" and (args.retry_failed or o.status != "failed")
     ]
-    if args.dry_run:
-        return
     if args.slurm:
         kept = [word for word in sys.argv[1:] if word != "--slurm"]
         line = shlex.join([sys.executable, str(Path(__file__).resolve()), *kept])
         print(slurm_script(study.name, line, len(missing), launch.root))
         return
 
-    done = 0
-
-    def report(outcome: Outcome) -> None:
-        nonlocal done
-        done += outcome.executed
-        print(
-            f"[{done}/{len(missing)}] {outcome.status}: {outcome.run.name} {outcome.error}".rstrip(),
-            flush=True,
-        )
-
+    run_missing(args, missing, launch)
     folder = launch.root / (study.name + ("-smoke" if args.smoke else ""))
-    try:
-        if args.cluster is not None:
-            run_on_ray(
-                missing[: args.max_runs], launch, address=args.cluster, cpus=args.cpus_per_run,
-                gpus=args.gpus_per_run, retry_failed=args.retry_failed, report=report,
-            )  # fmt: skip
-        else:
-            run_here(
-                missing, launch, workers=args.workers, max_runs=args.max_runs,
-                retry_failed=args.retry_failed, report=report,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
     print("\n" + write_study(study, launch, folder, command))
+    failed = [o.run.name for run in study.runs if (o := outcome_of(run, launch)).status == "failed"]
+    if failed:
+        sys.exit(
+            f"{len(failed)} of {len(study.runs)} runs failed: {', '.join(failed[:3])}"
+            f"{' and others' if failed[3:] else ''}; --retry_failed runs them again"
+        )
 
 
 if __name__ == "__main__":

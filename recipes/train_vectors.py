@@ -15,17 +15,17 @@
 
 Words are those of spaCy's rule tokenizer, lower-cased, as in `recipes/translate.py --tokenizer words`. The
 settings are those of Pennington et al. 2014 but for --x_max, which suits a corpus of some million words.
+What they were trained on is kept beside them (en.300d.json), and with every run that reads them.
 `--push_to_hub --hub_model_id user/name` publishes them: other recipes read them with `--vectors user/name`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hf_embinit.runs.arguments import parse_arguments, run_main
+from hf_embinit.training import parse_arguments, run_main
 
 
 @dataclass
@@ -39,7 +39,9 @@ class CorpusArguments:
             "(`multi30k:de`). Names are looked for in --data_dir, then in HF_EMBINIT_DATA, then on the Hub."
         }
     )
-    language: str = field(metadata={"help": "Language of the text, by spaCy's code: de, en, ..."})
+    language: str = field(
+        metadata={"help": "Language of the text; one that spaCy does not know takes its rules for any."}
+    )
     output: str = field(
         metadata={"help": "File to write: a line `n D`, then a line `word x1 ... xD` for each word."}
     )
@@ -95,35 +97,40 @@ def main() -> None:
         (CorpusArguments, GloveArguments, HubArguments), lambda known: {}, description=__doc__ or ""
     )
     # after --help, which answers without them
-    import spacy
     from tqdm.auto import tqdm
 
-    from hf_embinit.runs.embeddings_publishing import publish_embeddings
-    from hf_embinit.runs.hub_repository import HubRepository
-    from hf_embinit.tasks.texts import load_texts
-    from hf_embinit.vectors import write_vectors
-    from hf_embinit.vectors.glove import train_glove
+    from hf_embinit.cards import publish_embeddings
+    from hf_embinit.hub import HubRepository
+    from hf_embinit.models import WordSegmenter
+    from hf_embinit.records import collect_versions
+    from hf_embinit.tasks import load_texts, texts_digest
+    from hf_embinit.vectors import train_glove, write_vectors
 
     access = {"private": hub.hub_private_repo, "token": hub.hub_token}
     if hub.push_to_hub:  # a token or a name that cannot work ends here, before any work
         hub.hub_model_id = HubRepository(hub.hub_model_id or Path(corpus.output).stem, **access).repo_id
 
     texts: list[str] = []
+    corpora = []
     for part in corpus.corpus:
         read = load_texts(part, data_dir=corpus.data_dir)
-        texts += read if corpus.keep_duplicates else dict.fromkeys(read)
-    tokenizer = spacy.blank(corpus.language).tokenizer
-
-    def sentences() -> Iterator[list[str]]:
-        for doc in tqdm(tokenizer.pipe(texts), total=len(texts), desc="tokenizing", unit="text"):
-            yield [word.text.lower() for word in doc if not word.is_space]
-
-    vectors = train_glove(sentences(), **vars(settings))
+        read = read if corpus.keep_duplicates else list(dict.fromkeys(read))
+        corpora.append({"corpus": part, "texts": len(read), "sha256": texts_digest(read)})
+        texts += read
+    segmented = WordSegmenter(corpus.language)(texts)
+    sentences = (words for words, _ in tqdm(segmented, total=len(texts), desc="tokenizing", unit="text"))
+    vectors = train_glove(sentences, **vars(settings))
+    vectors.provenance = {
+        "corpora": corpora,
+        "language": corpus.language,
+        "keep_duplicates": corpus.keep_duplicates,
+        **(vectors.provenance or {}),
+        "versions": collect_versions(),
+    }
     write_vectors(corpus.output, vectors)
 
     matrix = vectors.matrix
-    report = {key: value for key, value in vectors.report.items() if key != "losses"}
-    print(json.dumps(report, indent=2))
+    print(json.dumps(vectors.provenance, indent=2))
     print(f"{len(vectors)} words x {vectors.dim}: mean {matrix.mean():.4f}, sd {matrix.std():.4f}, range "
           f"{matrix.min():.2f} to {matrix.max():.2f}, in {corpus.output}")  # fmt: skip
     if hub.push_to_hub:

@@ -11,7 +11,7 @@
     accelerate launch recipes/translate.py --init glove_xavier
     accelerate launch recipes/translate.py --dataset multi30k --init glove_xavier \
         --vectors de.300d.txt --target_vectors glove.840B.300d.zip
-    python recipes/translate.py settings.yaml --init xavier --seed 1
+    accelerate launch recipes/translate.py settings.yaml --init xavier --seed 1
 
 The first runs offline on the embedded captions corpus in about three minutes on two cores. The settings of a
 data set are those of Kim et al. 2024, Table 5, where the paper has them; any flag overrides.
@@ -22,353 +22,138 @@ publishes the finished one: trained and initialised model, record, figures and c
 from __future__ import annotations
 
 from argparse import Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import torch
 from transformers import Seq2SeqTrainingArguments
 
-from hf_embinit.runs.arguments import parse_arguments, run_main
-from hf_embinit.tasks.translation import DATASETS, preset
+from hf_embinit import training
+from hf_embinit.tasks.translation import DATASETS, TASK, preset
+from hf_embinit.training import SampleArguments, VanillaArguments, flag, parse_arguments, run_main
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(VanillaArguments):
     """The model and where its token embeddings come from."""
 
-    init: str = field(
-        default="xavier",
-        metadata={
-            "help": "Name of the initialiser of both embedding tables; `python -m hf_embinit list` shows "
-            "them."
-        },
+    init: str = flag(
+        "xavier",
+        "Name of the initialiser of both embedding tables; `python -m hf_embinit list` shows them.",
     )
-    tokenizer: str = field(
-        default="words",
-        metadata={
-            "help": "`words` (spaCy rules, lower-cased), `bert`, `mbert`, `t5`, `mt5`, a Hub id or a folder."
-        },
+    tokenizer: str = flag(
+        "words", "`words` (spaCy rules, lower-cased), `bert`, `mbert`, `t5`, `mt5`, a Hub id or a folder."
     )
-    vectors: str | None = field(
-        default=None,
-        metadata={
-            "help": "Vectors of the source language: a file, a checkpoint folder or a Hub id. Default: those "
-            "behind the name of the init; for captions, GloVe trained on the embedded text."
-        },
+    vectors: str | None = flag(
+        None,
+        "Vectors of the source language: a file, a checkpoint folder or a Hub id. Default: those behind the "
+        "name of the init; for captions, GloVe trained on the embedded text.",
     )
-    target_vectors: str | None = field(
-        default=None, metadata={"help": "Vectors of the target language. Default: the same as --vectors."}
+    target_vectors: str | None = flag(None, "Vectors of the target language. Default: the same as --vectors.")
+    allow_pickle: bool = flag(
+        False, "Read vectors of a checkpoint that has no safetensors from its .bin files."
     )
-    allow_pickle: bool = field(
-        default=False,
-        metadata={"help": "Read vectors of a checkpoint that has no safetensors from its .bin files."},
-    )
-    freeze_embeddings: bool = field(
-        default=False, metadata={"help": "Keep both embedding tables as initialised."}
-    )
-    position_encoding: str = field(
-        default="sinusoidal",
-        metadata={
-            "help": "How positions enter.",
-            "choices": ["sinusoidal", "learned", "rotary", "relative", "none"],
-        },
-    )
-    norm_position: str = field(
-        default="post", metadata={"help": "LayerNorm after or before each block.", "choices": ["post", "pre"]}
-    )
-    d_model: int = field(default=300, metadata={"help": "Width of embeddings and layers, in dimensions."})
-    d_ff: int = field(default=512, metadata={"help": "Width of the feed-forward layers, in dimensions."})
-    num_layers: int = field(default=3, metadata={"help": "Encoder layers, and as many decoder layers."})
-    num_heads: int = field(default=10, metadata={"help": "Attention heads a layer; must divide --d_model."})
-    dropout_rate: float = field(default=0.1, metadata={"help": "Dropout probability, 0 to 1."})
+    freeze_embeddings: bool = flag(False, "Keep both embedding tables as initialised.")
 
 
 @dataclass
-class DataArguments:
+class DataArguments(SampleArguments):
     """The pairs of texts."""
 
-    dataset: str = field(
-        default="captions",
-        metadata={
-            "help": f"One of {', '.join(DATASETS)}, a folder with train/validation/test files, or a Hub id."
-        },
+    dataset: str = flag(
+        "captions", f"One of {', '.join(DATASETS)}, a folder with train/validation/test files, or a Hub id."
     )
-    dataset_config: str | None = field(default=None, metadata={"help": "Configuration of a Hub data set."})
-    data_dir: str | None = field(
-        default=None,
-        metadata={
-            "help": "Folder that has the data set, or a sub-folder of its name. Then HF_EMBINIT_DATA, then "
-            "the Hub."
-        },
+    dataset_config: str | None = flag(None, "Configuration of a Hub data set.")
+    source_lang: str = flag(
+        "de", "Language translated from; one that spaCy does not know takes its rules for any."
     )
-    source_lang: str = field(
-        default="de", metadata={"help": "Language translated from: a column of the data."}
+    target_lang: str = flag("en", "Language translated into.")
+    source_column: str | None = flag(None, "Column of the source texts. Default: that of the language.")
+    target_column: str | None = flag(None, "Column of the target texts. Default: that of the language.")
+    min_frequency: int = flag(
+        2, "Tokens seen fewer times than this in the training text become <unk>; the data set's own default."
     )
-    target_lang: str = field(
-        default="en", metadata={"help": "Language translated into: a column of the data."}
-    )
-    train_file: str | None = field(
-        default=None, metadata={"help": "Training pairs, in place of the data set's."}
-    )
-    validation_file: str | None = field(
-        default=None, metadata={"help": "Validation pairs, in place of the data set's."}
-    )
-    test_file: str | None = field(default=None, metadata={"help": "Test pairs, in place of the data set's."})
-    min_frequency: int = field(
-        default=2, metadata={"help": "Tokens seen fewer times than this in the training text become <unk>."}
-    )
-    max_source_length: int = field(
-        default=128, metadata={"help": "Longest source, in tokens; longer ones are cut."}
-    )
-    max_target_length: int = field(
-        default=128, metadata={"help": "Longest target, in tokens, also when generating."}
-    )
-    max_train_samples: int | None = field(default=None, metadata={"help": "Train on this many pairs only."})
-    max_eval_samples: int | None = field(default=None, metadata={"help": "Validate on this many pairs only."})
-    max_predict_samples: int | None = field(default=None, metadata={"help": "Test on this many pairs only."})
-    num_beams: int = field(default=1, metadata={"help": "Beams when generating; 1 is greedy search."})
+    max_source_length: int = flag(128, "Longest source, in tokens; longer ones are cut.")
+    max_target_length: int = flag(128, "Longest target, in tokens, also when generating.")
+    num_beams: int = flag(1, "Beams when generating; 1 is greedy search.")
 
 
 def defaults(known: Namespace) -> dict[str, Any]:
-    """What a data set and a tokenizer bring along; the optimizer is that of Kim et al. 2024, section A.2."""
+    """What the task, a data set and a tokenizer bring along."""
     name = known.dataset.rstrip("/").split("/")[-1]
     tokenizer = known.tokenizer.rstrip("/").split("/")[-1]
     return {
+        **training.every_epoch(),
+        **training.BY_LENGTH,
+        **training.BY_LOSS,
+        **TASK.settings,
         **preset(known.dataset, known.tokenizer),
         "output_dir": f"runs/translate/{name}-{tokenizer}-{known.init}-seed{known.seed}",
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.98,
-        "adam_epsilon": 1e-9,
-        "lr_scheduler_type": "constant",
-        "train_sampling_strategy": "group_by_length",
-        "remove_unused_columns": False,  # the sampler reads `length`
         "predict_with_generate": True,
-        "eval_strategy": "epoch",
-        "save_strategy": "epoch",
-        "logging_strategy": "epoch",
-        "save_total_limit": 1,  # beside the best one
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "eval_loss",
-        "greater_is_better": False,
-        "ddp_find_unused_parameters": False,
-        "dataloader_pin_memory": torch.cuda.is_available(),
         "generation_max_length": known.max_target_length,
         "generation_num_beams": known.num_beams,
     }
 
 
 def main() -> None:
-    """Data, tokenizer, model, training, test, run folder."""
+    """Data, tokenizer, model, embeddings; then training, test and run folder."""
     model_args, data_args, training_args = parse_arguments(
         (ModelArguments, DataArguments, Seq2SeqTrainingArguments), defaults, description=__doc__ or ""
     )
     # after --help, which answers without them
-    from transformers import Seq2SeqTrainer, set_seed
-
     import hf_embinit
-    from hf_embinit.models import (
-        VanillaTransformerConfig,
-        VanillaTransformerForConditionalGeneration,
-        VanillaTransformerTokenizer,
-    )
-    from hf_embinit.runs.finish import draw_tables, finish_run, test_scores
-    from hf_embinit.runs.folder import prepare_run_folder
-    from hf_embinit.runs.publishing import take_push_to_hub
-    from hf_embinit.runs.record import RunRecord, device_name, history_from_log
-    from hf_embinit.runs.training import (
-        EpochClock,
-        SequentialEvaluation,
-        best_row,
-        keep_checkpoints_whole,
-        table_statistics,
-        train_seconds,
-    )
-    from hf_embinit.tasks.data import data_digests
-    from hf_embinit.tasks.encoded import sort_by_length, token_counts
-    from hf_embinit.tasks.translation import (
-        PairCollator,
-        bleu_metrics,
-        decode_predictions,
-        encode_pairs,
-        load_translation,
-    )
-    from hf_embinit.vectors import SOURCES
+    from hf_embinit.models import VanillaTransformerForConditionalGeneration, VanillaTransformerTokenizer
+    from hf_embinit.tasks import find_tokenizer
+    from hf_embinit.tasks.translation import TranslationData, load_translation
 
-    hf_embinit.get_initializer(model_args.init)  # an unknown name ends here, before any work
-    arguments = {**vars(model_args), **vars(data_args), **training_args.to_dict()}
-    run = prepare_run_folder(
-        training_args.output_dir,
-        training_args.resume_from_checkpoint,
-        {**vars(model_args), **vars(data_args), "seed": training_args.seed},
-        is_main_process=training_args.process_index == 0,
-    )
-    hub = take_push_to_hub(
-        training_args,
-        task="translation",
-        dataset=data_args.dataset,
-        init=model_args.init,
-        tokenizer=model_args.tokenizer,
-        seed=training_args.seed,
-    )
-    set_seed(training_args.seed)
+    init = model_args.init
+    options = model_args.options_of(init)  # an unknown name ends here, before any work
+    run = training.start(TASK, training_args, model_args, data_args)
 
-    # --- data and tokenizer
-    # -------------------------------------------------------------------------------------
-    with training_args.main_process_first(desc="loading data"):
-        data = load_translation(
+    languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
+    with training_args.main_process_first(desc="loading data and vectors"):
+        texts = load_translation(
             data_args.dataset,
-            source_lang=data_args.source_lang,
-            target_lang=data_args.target_lang,
+            source_lang=data_args.source_column or data_args.source_lang,
+            target_lang=data_args.target_column or data_args.target_lang,
             config=data_args.dataset_config,
-            data_dir=data_args.data_dir,
-            files={s: getattr(data_args, f"{s}_file") for s in ("train", "validation", "test")},
+            **data_args.places,
         )
-        limits = {
-            "train": data_args.max_train_samples,
-            "validation": data_args.max_eval_samples,
-            "test": data_args.max_predict_samples,
-        }
-        for split, limit in limits.items():
-            if limit is not None:
-                data[split] = data[split].select(range(min(limit, len(data[split]))))
         tokenizer = VanillaTransformerTokenizer.build(
-            data["train"]["source"][:],
-            data["train"]["target"][:],
-            tokenizer=SOURCES.get(model_args.tokenizer, model_args.tokenizer),
-            source_lang=data_args.source_lang,
-            target_lang=data_args.target_lang,
+            texts["train"]["source"][:],
+            texts["train"]["target"][:],
+            tokenizer=find_tokenizer(model_args.tokenizer),
+            **languages,
             min_frequency=data_args.min_frequency,
         )
-        encoded = {
-            split: encode_pairs(
-                data[split],
+        data = TranslationData(
+            texts,
+            tokenizer,
+            max_source_length=data_args.max_source_length,
+            max_target_length=data_args.max_target_length,
+        )
+        model = VanillaTransformerForConditionalGeneration(
+            model_args.config(
                 tokenizer,
-                max_source_length=data_args.max_source_length,
-                max_target_length=data_args.max_target_length,
-                desc=f"encoding {split}",
+                decoder_vocab_size=len(tokenizer.target_encoder),
+                decoder_start_token_id=tokenizer.bos_token_id,
+                freeze_embeddings=model_args.freeze_embeddings,
             )
-            for split in data
-        }
-        digests = data_digests(data)  # before the splits are put in another order
-        for split in ("validation", "test"):
-            data[split], encoded[split] = sort_by_length(data[split], encoded[split])
-        vectors, target_vectors = model_args.vectors, model_args.target_vectors
-        needs_vectors = "vectors" in hf_embinit.get_initializer(model_args.init).needs
-        if (
-            needs_vectors
-            and data_args.dataset == "captions"
-            and model_args.tokenizer == "words"
-            and not vectors
-        ):
-            from hf_embinit.tasks.captions import caption_vectors
-
-            vectors = caption_vectors(data_args.source_lang, dim=model_args.d_model)
-            target_vectors = target_vectors or caption_vectors(data_args.target_lang, dim=model_args.d_model)
-
-    # --- model and its embeddings
-    # -------------------------------------------------------------------------------
-    config = VanillaTransformerConfig(
-        vocab_size=len(tokenizer.encoder),
-        decoder_vocab_size=len(tokenizer.target_encoder),
-        d_model=model_args.d_model,
-        d_ff=model_args.d_ff,
-        num_layers=model_args.num_layers,
-        num_heads=model_args.num_heads,
-        dropout_rate=model_args.dropout_rate,
-        norm_position=model_args.norm_position,
-        position_encoding=model_args.position_encoding,
-        freeze_embeddings=model_args.freeze_embeddings,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        decoder_start_token_id=tokenizer.bos_token_id,
-    )
-    model = VanillaTransformerForConditionalGeneration(config)
-    init_report = hf_embinit.initialize(
-        model,
-        model_args.init,
-        tokenizer=tokenizer,
-        vectors=vectors,
-        target_vectors=target_vectors,
-        seed=training_args.seed,
-        token_counts=token_counts(encoded["train"], "input_ids", config.vocab_size),
-        target_token_counts=token_counts(encoded["train"], "labels", config.decoder_vocab_size),
-        allow_pickle=model_args.allow_pickle,
-    )
-    statistics, parameters = table_statistics(model), model.num_parameters()
-    if training_args.should_save and run.checkpoint is None:  # step 0, kept beside the trained model
-        model.save_pretrained(run.folder / "init")
-        tokenizer.save_pretrained(run.folder / "init")
-        draw_tables(model, run.folder / "figures", model_args.init)
-
-    # --- training
-    # -----------------------------------------------------------------------------------------------
-    def metrics(split: str) -> Any:
-        return bleu_metrics(tokenizer, data[split]["target"][:], lowercase=tokenizer.lowercases)
-
-    class Trainer(SequentialEvaluation, Seq2SeqTrainer):
-        """Predictions stay beside their references."""
-
-    trainer = Trainer(
-        model=model,
-        args=training_args,
-        train_dataset=encoded["train"],
-        eval_dataset=encoded["validation"],
-        processing_class=tokenizer,
-        data_collator=PairCollator(tokenizer, model=model),
-        compute_metrics=metrics("validation"),
-        callbacks=[EpochClock()],
-    )
-    keep_checkpoints_whole(trainer)
-    trainer.train(resume_from_checkpoint=run.checkpoint)
-
-    # --- test, with the weights of the epoch of lowest validation loss
-    # --------------------------------------------
-    trainer.compute_metrics = test_metrics = metrics("test")
-    predicted = trainer.predict(encoded["test"], metric_key_prefix="test")
-    trainer.save_model()  # every process: it gathers sharded weights
-    if not trainer.is_world_process_zero():
-        return
-
-    # --- run folder
-    # ---------------------------------------------------------------------------------------------
-    history = history_from_log(trainer.state.log_history)
-    best = best_row(history, "validation_loss", greater_is_better=False)
-    seconds = train_seconds(trainer.state.log_history)
-    tokens = sum(map(len, encoded["train"]["input_ids"][:])) + sum(map(len, encoded["train"]["labels"][:]))
-    record = RunRecord(
-        task="translation",
-        dataset=data_args.dataset,
-        init=model_args.init,
-        tokenizer=model_args.tokenizer,
-        seed=training_args.seed,
-        arguments=arguments,
-        metrics={
-            **test_scores(predicted.metrics),
-            **({} if best is None else {k: v for k, v in best.items() if k.startswith("validation_")}),
-        },
-        best_epoch=None if best is None else best["epoch"],
-        history=history,
-        parameters=parameters,
-        embedding_statistics=statistics,
-        coverage={t.table: t.coverage for t in init_report.tables if t.coverage is not None},
-        runtime={
-            "train_seconds": seconds,
-            "tokens_per_second": tokens * trainer.state.epoch / seconds,
-            "device": device_name(training_args.device),
-            "world_size": training_args.world_size,
-        },
-        signature={f"test_{name}": text for name, text in test_metrics.signatures.items()},
-        data=digests,
-    )
-    texts, _ = decode_predictions(tokenizer, predicted.predictions)
-    samples = [
-        {"source": pair["source"], "reference": pair["target"], "prediction": text, "row": pair["row"]}
-        for pair, text in zip(data["test"], texts, strict=True)
-    ]
-    print(finish_run(run.folder, record, sorted(samples, key=lambda sample: sample["row"])))
-    if hub is not None:
-        print(hub.publish(run.folder))
+        )
+        own = partial(TASK.default_vectors, data_args.dataset, init, tokenizer, dim=model_args.d_model)
+        report = hf_embinit.initialize(
+            model,
+            init,
+            tokenizer=tokenizer,
+            vectors=model_args.vectors or own(data_args.source_lang),
+            target_vectors=model_args.target_vectors
+            or (None if model_args.vectors else own(data_args.target_lang)),
+            seed=training_args.seed,
+            allow_pickle=model_args.allow_pickle,
+            **data.token_counts(),
+            **options,
+        )
+    print(training.run(run, data, model, tokenizer, report=report))
 
 
 if __name__ == "__main__":

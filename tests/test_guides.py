@@ -19,11 +19,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 
 from hf_embinit.__main__ import COMMANDS, _parser
-from hf_embinit.runs import arguments
+from hf_embinit.training import arguments
 
-ROOT = Path(__file__).parent.parent
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
 GUIDES = [ROOT / "README.md", *sorted((ROOT / "model_cards").rglob("*.md"))]
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}

@@ -1,80 +1,126 @@
-"""A file imports only from floors below its own; nothing imports a recipe; importing the package is light."""
+"""Rooms import only from rooms below, by the names that those give; importing the package is light."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 PACKAGE = Path(__file__).parent.parent / "hf_embinit"
-FLOORS = {
-    "errors": 0,
-    "registry": 0.5,
-    "moments": 0.5,
-    "hub_access": 0.5,
-    "tokens": 0.5,
-    "vectors": 1,
-    "measures": 1,
-    "manifest": 1,
-    "initializers": 2,
-    "table_slots": 2.25,
-    "table_discovery": 2.5,
-    "tables": 3,
-    "models": 4,
-    "surgery": 4.5,
-    "initialization": 4,
-    "new_rows": 4,
-    "patching": 4.5,
-    "vocabulary": 4.5,
-    "new_row_training": 4.2,
-    "tasks": 5,
-    "runs": 6,
-    "commands": 7,
-    "__main__": 7.5,
-}
-"""The house's floors; a half is a step within one."""
+ROOMS = [
+    "lazy",
+    "display",
+    "errors",
+    "foreign",
+    "models",
+    "drawing",
+    "moments",
+    "hub",
+    "tokens",
+    "vectors",
+    "measures",
+    "manifest",
+    "initializers",
+    "tables",
+    "rows",
+    "resize",
+    "initialization",
+    "patching",
+    "vocabulary",
+    "surgery",
+    "tasks",
+    "records",
+    "studies",
+    "cards",
+    "training",
+    "report",
+    "cli",
+    "__main__",
+]
+"""The house from the ground up: a file imports only from rooms that stand before its own."""
 
 
 def room(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> set[str]:
-    """The rooms of the package that a file imports from, wherever in the file."""
-    found = set()
-    parts = ("hf_embinit", *path.relative_to(PACKAGE).parts)
+def imported(path: Path) -> Iterator[tuple[str, str | None]]:
+    """Module and name of every import from the package in a file: `hf_embinit.tables` and `unwrap`.
+
+    The name is None for `import module`; `from .. import surgery` gives the module `hf_embinit.surgery`.
+    """
+    package = ("hf_embinit", *path.relative_to(PACKAGE).parts) if PACKAGE in path.parents else ()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            modules: list[tuple[str, str | None]] = [(alias.name, None) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = parts[: len(parts) - node.level] if node.level else ()
+            base = package[: len(package) - node.level] if node.level else ()
             module = ".".join((*base, *([node.module] if node.module else [])))
-            names = [module] if node.module or not node.level else []
-            names += [f"{module}.{alias.name}" for alias in node.names]
+            modules = [(module, alias.name) for alias in node.names]
+            if module == "hf_embinit":
+                modules = [(f"hf_embinit.{alias.name}", None) for alias in node.names]
         else:
             continue
-        for name in names:
-            pieces = name.split(".")
-            if pieces[0] == "hf_embinit" and len(pieces) > 1:
-                found.add(pieces[1])
-    return found
+        yield from (pair for pair in modules if pair[0].split(".")[0] == "hf_embinit" and "." in pair[0])
 
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
+RECIPES = sorted((PACKAGE.parent / "recipes").glob("*.py"))
+LAZY = ["hf_embinit.report", "hf_embinit.tasks", "hf_embinit.training"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_down(path: Path) -> None:
     here = room(path)
-    assert here in FLOORS, f"{here} has no floor"
-    for other in imports(path) & set(FLOORS):
-        if other != here:
-            assert FLOORS[other] < FLOORS[here], (
-                f"{path.relative_to(PACKAGE)} (floor {FLOORS[here]}) imports {other} (floor {FLOORS[other]})"
-            )
+    assert here in ROOMS, f"{here} is no room of the house"
+    for other in {module.split(".")[1] for module, _ in imported(path)} & set(ROOMS) - {here}:
+        down = ROOMS.index(other) < ROOMS.index(here)
+        assert down, f"{path.relative_to(PACKAGE)} imports {other}, which stands above {here}"
+
+
+def test_a_room_is_entered_by_the_names_that_it_gives() -> None:
+    past = []
+    for path in [*FILES, PACKAGE / "__init__.py", *RECIPES]:
+        here = room(path) if path in FILES else None
+        for module, name in imported(path):
+            other = module.split(".")[1]
+            if other == here or not (PACKAGE / other).is_dir():
+                continue
+            given = importlib.import_module(f"hf_embinit.{other}").__all__
+            _, _, *inner = module.split(".")
+            if inner and inner[0] in given:  # a module that the room gives, such as `tasks.translation`
+                continue
+            if inner or (name is not None and name not in given):
+                past.append(f"{path.relative_to(PACKAGE.parent)}: {module} {name or ''}")
+    assert not past
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_lazy_names_are_those_that_type_checkers_see(package: str) -> None:
+    module = importlib.import_module(package)
+    (block,) = (
+        node
+        for node in ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    seen = [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    assert sorted(seen) == sorted(module.__all__)
+    assert all(getattr(module, name) is not None for name in module.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        module.nothing  # noqa: B018
+
+
+def test_the_map_of_contributors_has_every_room_in_this_order() -> None:
+    guide = (PACKAGE.parent / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert re.findall(r"^\| `(\w+)` \| \S.* \|$", guide, re.MULTILINE) == ROOMS
+    there = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if not path.name.startswith("__p")}
+    assert set(ROOMS) == {name for name in there if name not in ("__init__", "py.typed")}
 
 
 def test_nothing_imports_a_recipe() -> None:

@@ -9,8 +9,20 @@ import threading
 
 import pytest
 import torch
-from test_new_rows import spread, word_tokenizer
-from test_tables import SEQ2SEQ, SMALL, V, bart, bert, gpt2, llama, marian, marian_with_two_vocabularies, t5
+from builders.tiny_models import (
+    SEQ2SEQ,
+    SMALL,
+    V,
+    bart,
+    bert,
+    gpt2,
+    llama,
+    marian,
+    marian_with_two_vocabularies,
+    spread,
+    t5,
+    word_tokenizer,
+)
 from torch import nn
 from transformers import (
     AutoModel,
@@ -32,7 +44,7 @@ from transformers import (
     ViTModel,
 )
 
-from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
+from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.manifest import read_manifest, record_event
 from hf_embinit.moments import xavier_bound
 from hf_embinit.patching import patch, patched, unpatch
@@ -258,7 +270,8 @@ def test_overrides_at_patch_time() -> None:
     overrides = {"like7": ("copy", {"of": "w7"}), "never added": "zeros"}
     patch(model, tokenizer=tokenizer, overrides=overrides)
     tokenizer.add_tokens(["plain", "like7"])
-    model.resize_token_embeddings(len(tokenizer))
+    with pytest.warns(VocabularyWarning, match="'never added'"):
+        model.resize_token_embeddings(len(tokenizer))
     for weight in (model.model.embed_tokens.weight, model.lm_head.weight):
         assert torch.allclose(weight[V], weight[:V].mean(0), atol=1e-6)
         assert torch.allclose(weight[V + 1], weight[7], atol=1e-6)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..errors import InvalidArgumentError
-from ..vectors.pretrained_vectors import PretrainedVectors
+from ..vectors import PretrainedVectors
 
 
 @dataclass
@@ -31,17 +32,23 @@ class InitContext:
     token_family: str = "words"
     special_rows: frozenset[int] = frozenset()
     """Rows (0..R-1) that hold special tokens: never looked up in word vectors."""
+    added_rows: frozenset[int] = frozenset()
+    """Rows (0..R-1) of added tokens, which are spelled as their text whatever the family."""
     padding_row: int | None = None
     """Row (0..R-1) of the padding token, left out of statistics; the caller sets it to zero."""
     vectors: PretrainedVectors | None = None
     existing: Tensor | None = None
     """`[N_old, D]`: the table as it was, when rows are added beside it."""
-    existing_rows: Tensor | None = None
+    usable_ids: Tensor | None = None
     """Indices into `existing` that statistics may use: without padding, reserved and never-trained rows."""
+    not_finite: frozenset[int] = frozenset()
+    """Ids in `existing` whose rows have NaN or infinite entries (zeros stand in their place)."""
     existing_tokens: list[str] | None = None
     """Token strings of `existing`, for `copy` and for initialisers that align vocabularies."""
-    tokenize: Callable[[str], list[int]] | None = None
-    """Text -> ids in `existing`, by the tokenizer as it was before the change."""
+    existing_added: frozenset[int] = frozenset()
+    """Ids in `existing` of added tokens."""
+    tokenize: Callable[[list[str]], list[list[int]]] | None = None
+    """Texts -> ids in `existing`, by the tokenizer as it was before the change."""
     unknown_id: int | None = None
     """Id of the unknown token in `existing`."""
     texts: list[str] | None = None
@@ -49,9 +56,15 @@ class InitContext:
     role: str = "input"
     """`input` or `output`: which matrix the rows are for."""
     initializer_range: float = 0.02
-    """The model's own `initializer_range`, for `default`."""
+    """The model's own `initializer_range`, for `normal`."""
     report: dict[str, Any] = field(default_factory=dict)
     """Initialisers add what a reader of the report should know: coverage, missing tokens, per-row sources."""
+
+    @cached_property
+    def existing_ids(self) -> dict[str, int]:
+        """Old token -> its id (the first of equal ones)."""
+        tokens = self.existing_tokens or []
+        return {token: i for i, token in reversed(list(enumerate(tokens)))}
 
     @property
     def shape(self) -> tuple[int, int]:

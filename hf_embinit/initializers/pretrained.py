@@ -16,11 +16,11 @@ from torch import Tensor
 
 from ..errors import InvalidArgumentError
 from ..moments import ShuffleMode, shuffle, standardize, xavier_std
-from ..registry import register_initializer
 from ..tokens import align
-from ..vectors.pretrained_vectors import PretrainedVectors
+from ..vectors import PretrainedVectors
 from .context import InitContext
 from .random import xavier_rows
+from .registry import register_initializer
 
 SOURCES = {
     "glove": "GloVe word vectors",
@@ -51,19 +51,17 @@ def _select(context: InitContext, name: str) -> _Selected:
     if vectors.dim != context.embedding_dim:
         raise InvalidArgumentError(
             f"init {name!r}: the vectors of {vectors.name!r} have width {vectors.dim}, the model's "
-            f"embeddings "
-            f"{context.embedding_dim}; build the model with d_model={vectors.dim} (--d_model {vectors.dim}) "
-            f"or give "
-            f"other vectors"
+            f"embeddings {context.embedding_dim}; build the model with d_model={vectors.dim} "
+            f"(--d_model {vectors.dim}) or give other vectors"
         )
-    index = align(tokens, context.token_family, vectors.tokens, vectors.family)
+    index = align(tokens, context.token_family, vectors.tokens, vectors.family, plain=context.added_rows)
     if vectors.family == "words":  # a word list's "<s>" or "[CLS]" is not this vocabulary's
         index[list(context.special_rows)] = -1
     if context.padding_row is not None:
         index[context.padding_row] = -1
     found = index >= 0
     count = int(found.sum())
-    if count < 2:
+    if count < (2 if context.existing is None else 1):
         raise InvalidArgumentError(
             f"init {name!r}: {vectors.name!r} has {count} of the {context.num_rows} tokens (first tokens: "
             f"{tokens[:5]}); are the vectors of this language and kind of token?"
@@ -96,7 +94,7 @@ def _register(source: str, description: str) -> None:
     @register_initializer(
         source,
         summary=f"{description}, as they are",
-        source="Kim et al. 2024, sections 3.2 and 3.3",
+        reference="Kim et al. 2024, sections 3.2 and 3.3",
         needs=("vectors", "tokens"),
         defaults=defaults,
     )
@@ -108,7 +106,7 @@ def _register(source: str, description: str) -> None:
     @register_initializer(
         f"{source}_xavier",
         summary=f"{description}, standardized to Xavier's mean and sd",
-        source="Kim et al. 2024, Eq. 1",
+        reference="Kim et al. 2024, Eq. 1",
         needs=("vectors", "tokens"),
         defaults=defaults,
     )
@@ -123,7 +121,7 @@ def _register(source: str, description: str) -> None:
     @register_initializer(
         f"{source}_shuffled",
         summary=f"{description}, entries permuted",
-        source="Kim et al. 2024, section 3.4",
+        reference="Kim et al. 2024, section 3.4",
         needs=("vectors", "tokens"),
         defaults=defaults,
     )
@@ -136,7 +134,7 @@ def _register(source: str, description: str) -> None:
     @register_initializer(
         f"xavier_{source}",
         summary=f"a Xavier draw moved to the mean and sd of {description}",
-        source="Kim et al. 2024, Eq. 4",
+        reference="Kim et al. 2024, Eq. 4",
         needs=("vectors", "tokens"),
         defaults=defaults,
     )

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..moments import xavier_bound
-from ..registry import register_initializer
 from .context import InitContext
+from .registry import NotNegative, register_initializer
 
 
 def xavier_rows(context: InitContext, num_rows: int | None = None) -> Tensor:
@@ -18,21 +18,26 @@ def xavier_rows(context: InitContext, num_rows: int | None = None) -> Tensor:
 
 
 @register_initializer(
-    "xavier", summary="uniform within sqrt(6 / (N + D))", source="Glorot & Bengio 2010, Eq. 16"
+    "xavier", summary="uniform within sqrt(6 / (N + D))", reference="Glorot & Bengio 2010, Eq. 16"
 )
 def xavier(context: InitContext) -> Tensor:
     """Uniform rows with variance 2 / (N + D), N being the rows of the whole table and D its width."""
     return xavier_rows(context)
 
 
-@register_initializer("normal", summary="normal, sd initializer_range", source="Devlin et al. 2019 (sd 0.02)")
-def normal(context: InitContext, *, mean: float = 0.0, std: float | None = None) -> Tensor:
+@register_initializer(
+    "normal",
+    summary="normal, sd initializer_range",
+    reference="Devlin et al. 2019 (sd 0.02); mean_resizing=False of transformers; `default` of Hewitt 2021",
+    aliases=("default",),
+)
+def normal(context: InitContext, *, mean: float = 0.0, std: NotNegative | None = None) -> Tensor:
     """Normal rows; `std` defaults to the model's own `initializer_range`."""
     std = context.initializer_range if std is None else std
     return torch.empty(context.shape).normal_(mean, std, generator=context.generator)
 
 
-@register_initializer("zeros", summary="all zeros", source="Hewitt 2021 (a control)")
+@register_initializer("zeros", summary="all zeros", reference="Hewitt 2021 (a control)")
 def zeros(context: InitContext) -> Tensor:
     """Rows of zeros."""
     return torch.zeros(context.shape)

@@ -1,42 +1,52 @@
-"""Measures of embedding tables, vocabulary expansions, translations and classifications: pure functions."""
+"""Measures of embedding tables, vocabulary expansions, translations and classifications: pure functions.
+
+Nothing here loads a model or writes a file. `modules/` has some of them as `evaluate` modules.
+"""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from .absorption import absorption_curve, position_span, table_4_transformations
+from .analogies import AnalogyTask, Question, analogy_score, read_analogies
+from .divergence import expansion_bound, kl_divergence, new_token_mass, top1_agreement
+from .glue import GLUE_METRICS
+from .knn import Metric, knn_match_similarity, nearest_neighbors
+from .loading import list_metrics, load_metric, metric_path
+from .overlap import ENGLISH_LIKE, english_like, vocabulary_overlap
+from .statistics import (
+    EmbeddingStatistics,
+    check_table,
+    embedding_statistics,
+    position_encoding,
+    position_encoding_statistics,
+    xavier_statistics,
+)
 
-from ..errors import UnknownNameError
-from .knn import knn_match_similarity as knn_match_similarity
-
-if TYPE_CHECKING:
-    import evaluate
-
-_MODULES = Path(__file__).parent / "modules"
-
-
-def list_metrics() -> list[str]:
-    """Names of the `evaluate` modules that come with this package."""
-    return sorted(m.name for m in pkgutil.iter_modules([str(_MODULES)]))
-
-
-def metric_path(name: str) -> str:
-    """The file of an `evaluate` module: `evaluate.load(metric_path("bleu"))` works offline."""
-    if name not in list_metrics():
-        raise UnknownNameError("metric", name, list_metrics())
-    return str(_MODULES / f"{name}.py")
-
-
-def load_metric(name: str, **options: Any) -> evaluate.EvaluationModule:
-    """An instance of the `evaluate` module `name` that works in each process on its own and leaves no files.
-
-    `Trainer` hands `compute_metrics` the predictions of all ranks on every rank, so each computes the same
-    result. To have `evaluate` gather over processes instead, give `num_process`, `process_id`,
-    `experiment_id` (as `evaluate.load` takes them); then only process 0 gets a result, the others None.
-    """
-    metric_path(name)
-    module = importlib.import_module(f"{__name__}.modules.{name}")
-    cls = next(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
-    options.setdefault("keep_in_memory", options.get("num_process", 1) == 1)
-    return cls(**options)
+__all__ = [
+    "ENGLISH_LIKE",
+    "GLUE_METRICS",
+    "AnalogyTask",
+    "EmbeddingStatistics",
+    "Metric",
+    "Question",
+    "absorption_curve",
+    "analogy_score",
+    "check_table",
+    "embedding_statistics",
+    "english_like",
+    "expansion_bound",
+    "kl_divergence",
+    "knn_match_similarity",
+    "list_metrics",
+    "load_metric",
+    "metric_path",
+    "nearest_neighbors",
+    "new_token_mass",
+    "position_encoding",
+    "position_encoding_statistics",
+    "position_span",
+    "read_analogies",
+    "table_4_transformations",
+    "top1_agreement",
+    "vocabulary_overlap",
+    "xavier_statistics",
+]

@@ -98,8 +98,7 @@ def absorption(
     `scale` is what the input is multiplied by, sqrt(D) unless given; `base` that of the sinusoidal
     encodings. KNN match and rank correlation are averaged over at most `sample` random tokens, compared
     with all V. `generator` draws the positions and the sample. Leave padding and never-trained rows out of
-    `weight`. Raises `InvalidArgumentError` for zero rows, NaN or infinite values, and fewer than k + 1
-    rows.
+    `weight`. Raises `InvalidArgumentError` for rows that are zero or not finite, and for k rows or fewer.
     """
     check_table(weight)
     v, d = weight.shape

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,7 +75,7 @@ class AnalogyTask:
     """Questions in the file, applicable or not."""
 
     @classmethod
-    def for_tokens(cls, questions: dict[str, list[Question]], tokens: Sequence[str]) -> AnalogyTask:
+    def for_tokens(cls, questions: Mapping[str, Sequence[Question]], tokens: Sequence[str]) -> AnalogyTask:
         """The questions whose four words are all in `tokens` (one a row; of equal words the first)."""
         row = {token: i for i, token in reversed(list(enumerate(tokens)))}
         names = list(questions)

@@ -19,8 +19,7 @@ def corpus_bleu(
 
     `tokenize="13a"` is for detokenized text; `"none"` splits at spaces, for text that is tokenized already.
     Gives `score`, `signature`, `precisions` (1..4-grams), `brevity_penalty`, `prediction_length` and
-    `reference_length` (in tokens). Raises `InvalidArgumentError` when the two lists are empty or differ in
-    length.
+    `reference_length` (in tokens). Raises `InvalidArgumentError` for lists that are empty or of two lengths.
     """
     from sacrebleu.metrics.bleu import BLEU
 

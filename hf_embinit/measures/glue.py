@@ -87,8 +87,8 @@ def _pair(predictions: ArrayLike, references: ArrayLike) -> tuple[NDArray, NDArr
     p, r = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
     if p.ndim != 1 or p.shape != r.shape or not len(p):
         raise InvalidArgumentError(
-            f"a score needs as many predictions as references, and at least one: got shapes {p.shape} and "
-            f"{r.shape}"
+            "a score needs as many predictions as references, and at least one: "
+            f"got shapes {p.shape} and {r.shape}"
         )
     if not (np.isfinite(p).all() and np.isfinite(r).all()):
         raise InvalidArgumentError("predictions or references hold NaN or infinity: nothing to score")

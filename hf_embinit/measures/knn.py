@@ -81,8 +81,8 @@ def knn_match_similarity(
     possible neighbors, and for NaN or infinite values, tables of equal rows, or zero rows among `tokens`,
     which have no nearest neighbors (any zero row for the cosine).
 
-    Source: *The Butterfly Effect: How Random Initialization Shapes WTE Semantic Similarity*, "KNN Match
-    Similarity".
+    Source: "KNN Match Similarity" in *The Butterfly Effect: How Random Initialization Shapes WTE Semantic
+    Similarity*.
     """
     if a.ndim == 2 and b.ndim == 2 and a.shape[0] != b.shape[0]:
         raise InvalidArgumentError(

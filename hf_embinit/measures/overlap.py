@@ -1,5 +1,4 @@
-"""Vocabularies compared as in Zhang 2021, Table 2: English-like word-pieces, shared ones, English-like
-contexts.
+"""Vocabularies compared as in Zhang 2021, Table 2: shared and English-like word-pieces, and contexts.
 
 A token counts in WordPiece's spelling, whatever its tokenizer: `the` starts a word, `##ing` continues one.
 """
@@ -111,8 +110,7 @@ def english_like_contexts(
     stride: int = 1,
     pattern: str = ENGLISH_LIKE,
 ) -> EnglishLikeContexts:
-    """Windows of `window` word-pieces with more than `more_than` English-like ones (Zhang 2021, section
-    4.1).
+    """Windows of `window` word-pieces with more than `more_than` English-like ones (Zhang 2021, 4.1).
 
     Each text is the list of its tokens; windows do not cross texts, and a text shorter than a window has
     none. Every window counts, overlapping ones too; `stride=10` counts those that do not overlap."""

@@ -17,6 +17,7 @@ from .modeling_vanilla_transformer import (
     VanillaTransformerModel,
     VanillaTransformerPreTrainedModel,
 )
+from .segmentation_vanilla_transformer import WordSegmenter
 from .tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
@@ -41,4 +42,5 @@ __all__ = [
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",
     "VanillaTransformerTokenizer",
+    "WordSegmenter",
 ]

@@ -51,8 +51,7 @@ def positions_from_mask(
 ) -> Tensor:
     """Position of each of the last `length` tokens, `[B or 1, length]`: 0 at the first real token of its row.
 
-    So padding on the left changes nothing. Padding itself gets some valid position that no real token ever
-    reads.
+    So padding on the left changes nothing. Padding itself gets some valid position, which no token reads.
     """
     if attention_mask is not None and attention_mask.ndim == 2:
         return (attention_mask.long().cumsum(-1) - 1).clamp_(min=0)[:, -length:]

@@ -2,8 +2,7 @@
 
 This file and the modeling files import only torch, transformers and each other, because
 `register_for_auto_class` copies them into checkpoints, which load with `trust_remote_code=True` where
-hf_embinit is not installed. Annotations stay evaluated here: `@strict` checks no types where they are
-strings.
+hf_embinit is not installed. Annotations are not strings here, because `@strict` could not check those.
 """
 
 import copy

@@ -37,8 +37,7 @@ from .stacks_vanilla_transformer import (
 def shift_tokens_right(labels: Tensor, pad_token_id: int, decoder_start_token_id: int) -> Tensor:
     """Decoder inputs `[B, T]` for labels `[B, T]`: the start token, then all but the last; -100 is padding.
 
-    The start token stands where the first real label is, so labels padded on the left stay padded on the
-    left.
+    The start token stands where the first real label is, so that padding on the left stays there.
     """
     shifted = labels.new_full(labels.shape, pad_token_id)
     shifted[:, 1:] = labels[:, :-1]
@@ -296,8 +295,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
 class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedModel):
     """Encoder with a linear classifier on the pooled states.
 
-    `config.pooling` is `mean` (over real tokens, the default) or `first` (the first real token, wherever the
-    padding).
+    `config.pooling` is `mean` (over real tokens, the default) or `first` (the first real token).
     """
 
     def __init__(self, config: VanillaTransformerConfig):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -15,6 +16,8 @@ from itertools import islice, pairwise
 from typing import Any
 
 from tokenizers import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 Segmented = tuple[list[str], list[bool]]
 """The tokens of a text, and for each whether it is glued to the one before it (no blank between them)."""
@@ -27,8 +30,7 @@ MIN_ATTACHMENTS = 5
 
 
 class WordSegmenter:
-    """spaCy's rule tokenizer of one language, lower-cased, without tokens that are white space. Nothing is
-    downloaded."""
+    """spaCy's tokenizer rules of one language, lower-cased, without white space; nothing is downloaded."""
 
     def __init__(self, language: str | None, argument: str = "source_lang"):
         if not language:
@@ -47,8 +49,7 @@ class WordSegmenter:
 
 
 class PieceSegmenter:
-    """A whole pre-trained tokenizer; what it does not know becomes `unknown`, its own special tokens are not
-    added."""
+    """A whole pre-trained tokenizer, without its special tokens; what it does not know becomes `unknown`."""
 
     def __init__(self, backend: Tokenizer, unknown: str):
         self.backend = backend
@@ -86,8 +87,7 @@ def continuation_prefix(backend: Tokenizer) -> str:
 
 
 def merge_pieces(tokens: Sequence[str], prefix: str, whole: Iterable[str] = ()) -> list[tuple[str, int]]:
-    """Words made of word pieces, each with the index of its first piece. Tokens in `whole` take no
-    continuation."""
+    """Words made of word-pieces, each with the index of its first; tokens in `whole` are never continued."""
     words: list[tuple[str, int]] = []
     for i, token in enumerate(tokens):
         if not (token.startswith(prefix) and len(token) > len(prefix)):
@@ -165,6 +165,7 @@ def _spacy_tokenizer(language: str) -> Any:
     try:
         return spacy.blank(language).tokenizer
     except ImportError as error:
-        raise ValueError(
-            f"spaCy has no rules for language {language!r}; its codes are like 'de' and 'en'"
-        ) from error
+        if "E048" not in str(error):  # rules that need another package, such as those for Japanese
+            raise ValueError(f"spaCy's rules for language {language!r} cannot be used: {error}") from error
+    logger.warning("spaCy has no rules for language %r: words are split by the rules for any (xx)", language)
+    return spacy.blank("xx").tokenizer

@@ -1,5 +1,4 @@
-"""`VanillaTransformerTokenizer`: one object that holds the vocabulary of one language, or of a source and a
-target.
+"""`VanillaTransformerTokenizer`: the vocabulary of one language, or of a source and a target, in one object.
 
 It segments text either into `words` (spaCy's rule tokenizer, lower-cased) or with any pre-trained fast
 tokenizer, and numbers only the tokens that the training text has at least `min_frequency` times. The
@@ -44,8 +43,7 @@ VOCAB_FILES_NAMES = {
 
 
 class VanillaTransformerTokenizer(PreTrainedTokenizer):
-    """Text to ids and back for `VanillaTransformer` models. Make one with `build`, load one with
-    `from_pretrained`.
+    """Text to ids and back for `VanillaTransformer` models, made by `build` or `from_pretrained`.
 
     `tok(text)` gives `tokens </s>`; `tok(text, text_pair)` gives `tokens </s> tokens </s>` (no
     `token_type_ids`); `tok(text, text_target=...)` adds `labels`, `tokens </s>` in the target vocabulary. The
@@ -112,7 +110,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
             **kwargs,
         )
 
-    # ------------------------------------------------------------------------------------------ making one
+    # --- making one -----------------------------------------------------------------------------------------
 
     @classmethod
     def build(
@@ -127,8 +125,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         separate_vocabs: bool = True,
         **kwargs: Any,
     ) -> VanillaTransformerTokenizer:
-        """A tokenizer whose vocabularies are the special tokens and the tokens seen at least `min_frequency`
-        times.
+        """A tokenizer of the special tokens and of the tokens seen at least `min_frequency` times.
 
         `tokenizer` is `"words"` (which needs `source_lang`, and `target_lang` when there are target texts:
         spaCy's codes such as `"de"`), or a pre-trained fast tokenizer: an object, a Hub id or a folder. Ids
@@ -162,7 +159,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
             **kwargs,
         )
 
-    # ------------------------------------------------------------------------------------ text to tokens
+    # --- text to tokens -------------------------------------------------------------------------------------
 
     def segment(self, texts: Iterable[str], side: Side = "source") -> Iterator[list[str]]:
         """The tokens of each text before compaction: those that the vocabulary lacks keep their spelling.
@@ -172,8 +169,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         return (tokens for tokens, _ in segment(texts))
 
     def token_counts(self, texts: Iterable[str], side: Side = "source") -> list[int]:
-        """How often each id of a vocabulary occurs in the texts (without the `<s>` and `</s>` that calling
-        adds)."""
+        """How often each id of a vocabulary occurs in the texts; `<s>` and `</s>` are not counted."""
         encoder = self._encoder(side)
         counts = [0] * len(encoder)
         for tokens in self.segment(texts, side):
@@ -199,8 +195,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
 
     @property
     def lowercases(self) -> bool:
-        """Whether texts lose their case: then BLEU against cased references must ignore case
-        (`lowercase=True`)."""
+        """Whether texts lose their case: then BLEU must ignore it, too (`lowercase=True`)."""
         if self.segmenter is None:
             return True
         normalizer = self.segmenter.normalizer
@@ -240,7 +235,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     def _switch_to_target_mode(self) -> None:
         self._side = "target"
 
-    # ------------------------------------------------------------------------------------ ids to text
+    # --- ids to text ----------------------------------------------------------------------------------------
 
     def convert_ids_to_tokens(
         self, ids: int | Iterable[int], skip_special_tokens: bool = False, side: Side | None = None
@@ -291,7 +286,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
                 texts.append(token)
         return texts[0] if len(texts) == 1 else " ".join(text.strip() for text in texts)
 
-    # ------------------------------------------------------------------------------------ vocabularies
+    # --- vocabularies ---------------------------------------------------------------------------------------
 
     @property
     def vocab_size(self) -> int:
@@ -365,8 +360,7 @@ def _number(counts: Counter[str], min_frequency: int) -> dict[str, int]:
 
 
 def _load_segmenter(tokenizer: str | os.PathLike | PreTrainedTokenizerBase) -> tuple[Tokenizer, str]:
-    """A copy of a pre-trained tokenizer's backend without truncation and padding, and the name it is known
-    by."""
+    """A copy of a pre-trained tokenizer's backend, without truncation and padding, and its name."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = AutoTokenizer.from_pretrained(tokenizer)
     name = str(tokenizer.name_or_path)

@@ -17,10 +17,10 @@ from torch import nn
 
 from ..errors import InvalidArgumentError, UnknownNameError
 from ..initialization import initialize
+from ..initializers import get_initializer, list_initializers
 from ..manifest import record_event
-from ..registry import get_initializer, list_initializers
-from ..table_discovery import unwrap
-from . import embeddings, layers, weights  # noqa: F401  (they register the interventions)
+from ..tables import unwrap
+from . import embeddings, layers, weights  # noqa: F401  (fills the registry)
 from .registry import Operation, Surgery
 from .registry import list_surgeries as list
 

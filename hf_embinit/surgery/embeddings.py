@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
-from ..measures.overlap import ENGLISH_LIKE, english_like
+from ..hub import load_pretrained_tokenizer
+from ..measures import ENGLISH_LIKE, english_like
 from ..tables import EmbeddingTables
 from ..tokens import Side, TokenFamily, align, special_ids, token_family, vocabulary
 from ..vectors import PretrainedVectors, read_embedding_table
@@ -21,7 +22,7 @@ from .skeletons import fresh_model
 @register_surgery(
     "clean_embeddings",
     summary="word embeddings re-drawn as a fresh model's are, all else as it is",
-    source="Zhang 2021, section 4",
+    reference="Zhang 2021, section 4",
 )
 def clean_embeddings(operation: Operation) -> dict[str, Any]:
     """Every input table, with the tied output; an untied output projection stays."""
@@ -36,7 +37,7 @@ def clean_embeddings(operation: Operation) -> dict[str, Any]:
 @register_surgery(
     "shuffled_embeddings",
     summary="rows of English-like tokens permuted among themselves, all others as they are",
-    source="Zhang 2021, section 4",
+    reference="Zhang 2021, section 4",
     needs_tokenizer=True,
 )
 def shuffled_embeddings(
@@ -74,7 +75,7 @@ def shuffled_embeddings(
 @register_surgery(
     "donor_embeddings",
     summary="tokenizer and word embeddings of another model (donor=) put into this one",
-    source="Zhang 2021, section 4.3",
+    reference="Zhang 2021, section 4.3",
     brings_tokenizer=True,
 )
 def donor_embeddings(
@@ -86,20 +87,19 @@ def donor_embeddings(
     width by a named `projection`: `least_squares` (an affine map learnt on the tokens that both
     vocabularies have; give `tokenizer=` for it) or `random` (orthonormal directions, scaled to keep the
     expected norm of a row). Special token ids in the configs follow; an output bias becomes its mean.
-    Raises `UnsupportedModelError` for models with an output table that is not tied, or with two
-    vocabularies.
+    Raises `UnsupportedModelError` for an output table that is not tied and for two vocabularies.
     """
     model = operation.model
     tables = EmbeddingTables(model)
     if len(tables.own_tables) != 1 or tables.own_tables[0].role != "input":
         names = ", ".join(table.name for table in tables.own_tables)
         raise UnsupportedModelError(
-            f"donor_embeddings puts in one table, but {type(model).__name__} has several ({names}): tie them "
-            f"first"
+            f"donor_embeddings puts in one table, but {type(model).__name__} has several ({names}): "
+            "tie them first"
         )
     table = tables.own_tables[0]
     vectors = read_embedding_table(donor)
-    tokenizer = AutoTokenizer.from_pretrained(str(donor))
+    tokenizer = load_pretrained_tokenizer(str(donor), f"donor={str(donor)!r}")
     tokens = vocabulary(tokenizer)
     row_of = {token: row for row, token in enumerate(vectors.tokens)}
     missing = [token for token in tokens if token and token not in row_of]
@@ -131,9 +131,9 @@ def donor_embeddings(
     for output, values in means:
         tables.write_bias(output, values)
     padding = tokenizer.pad_token_id
-    for place in table.slot.places:
-        if getattr(place.module, "padding_idx", None) is not None:
-            place.module.padding_idx = padding
+    for location in table.tied.locations:
+        if getattr(location.module, "padding_idx", None) is not None:
+            location.module.padding_idx = padding
     _follow_special_ids(model, tokenizer)
     operation.tokenizer = tokenizer
     source = {"name": vectors.name, "revision": vectors.revision, "digest": vectors.digest}

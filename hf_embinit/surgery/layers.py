@@ -9,7 +9,7 @@ from .registry import Operation, register_surgery
 from .stacks import Order, rearrange
 
 
-@register_surgery("reversed", summary="layers in reverse order", source="Zhang 2021, section 3")
+@register_surgery("reversed", summary="layers in reverse order", reference="Zhang 2021, section 3")
 def reverse(operation: Operation) -> dict[str, Any]:
     """The last layer first, in every stack (an encoder-decoder has two)."""
     return rearrange(operation.model, lambda n: range(n - 1, -1, -1))
@@ -18,7 +18,7 @@ def reverse(operation: Operation) -> dict[str, Any]:
 @register_surgery(
     "remove_last_<n>",
     summary="without the last n layers of each stack",
-    source="Zhang 2021, section 6",
+    reference="Zhang 2021, section 6",
     argument=r"\d+",
 )
 def remove_last(operation: Operation, n: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def remove_last(operation: Operation, n: str) -> dict[str, Any]:
 @register_surgery(
     "remove_every_<k>",
     summary="without every k-th layer of each stack (layers k, 2k, ..., counted from 1)",
-    source="Zhang 2021, section 6",
+    reference="Zhang 2021, section 6",
     argument=r"\d+",
 )
 def remove_every(operation: Operation, k: str) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def remove_every(operation: Operation, k: str) -> dict[str, Any]:
 @register_surgery(
     "keep_<i,j,...>",
     summary="only the layers with these indices, counted from 0, of each stack",
-    source="Zhang 2021, section 6",
+    reference="Zhang 2021, section 6",
     argument=r"\d+(?:,\d+)*",
 )
 def keep(operation: Operation, indices: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError
+from ..initializers import Registry
 
 
 @dataclass
@@ -34,7 +35,7 @@ class Surgery:
 
     name: str
     summary: str
-    source: str
+    reference: str
     fn: Callable[..., dict[str, Any]]
     """`fn(operation[, argument], **options)` changes the model; what it gives back is recorded."""
     argument: str = ""
@@ -62,10 +63,10 @@ class Surgery:
                 raise InvalidArgumentError(f"surgery {name!r} needs {option}=")
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.summary} ({self.source})"
+        return f"{self.name}: {self.summary} ({self.reference})"
 
 
-_REGISTRY: dict[str, Surgery] = {}
+SURGERIES: Registry[Surgery] = Registry("surgery")
 F = TypeVar("F", bound=Callable[..., dict[str, Any]])
 
 
@@ -73,7 +74,7 @@ def register_surgery(
     name: str,
     *,
     summary: str,
-    source: str,
+    reference: str,
     argument: str = "",
     needs_tokenizer: bool = False,
     brings_tokenizer: bool = False,
@@ -81,9 +82,8 @@ def register_surgery(
     """Decorator that adds an intervention to the registry under `name`."""
 
     def register(fn: F) -> F:
-        if name in _REGISTRY:
-            raise ValueError(f"a surgery named {name!r} is registered already: {_REGISTRY[name]}")
-        _REGISTRY[name] = Surgery(name, summary, source, fn, argument, needs_tokenizer, brings_tokenizer)
+        record = Surgery(name, summary, reference, fn, argument, needs_tokenizer, brings_tokenizer)
+        SURGERIES.add(name, record)
         return fn
 
     return register
@@ -91,4 +91,4 @@ def register_surgery(
 
 def list_surgeries() -> list[Surgery]:
     """All registered interventions, by name; `str(record)` is one line."""
-    return [_REGISTRY[name] for name in sorted(_REGISTRY)]
+    return SURGERIES.list()

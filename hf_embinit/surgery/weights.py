@@ -20,7 +20,7 @@ from .skeletons import fresh_model
 
 
 @register_surgery(
-    "clean", summary="every component re-drawn as a fresh model is", source="Zhang 2021, section 4"
+    "clean", summary="every component re-drawn as a fresh model is", reference="Zhang 2021, section 4"
 )
 def clean(operation: Operation) -> dict[str, Any]:
     """All parameters and saved buffers of a new model of the same config."""
@@ -30,18 +30,17 @@ def clean(operation: Operation) -> dict[str, Any]:
 @register_surgery(
     "matched_variance",
     summary="every component re-drawn, each weight matrix scaled to the variance that it had",
-    source="Zhang 2021, section 5.1",
+    reference="Zhang 2021, section 5.1",
 )
 def matched_variance(operation: Operation) -> dict[str, Any]:
-    """Biases, norms and other vectors are those of a fresh model, and so is a matrix that a fresh model has
-    constant."""
+    """Vectors (biases, norms) are those of a fresh model, and so is a matrix that is constant there."""
     return _redraw(operation, lambda old, fresh: _scaled(fresh, old, torch.std))
 
 
 @register_surgery(
     "matched_magnitude",
     summary="every component re-drawn, each weight matrix scaled to the norm that it had",
-    source="Zhang 2021, section 5.1",
+    reference="Zhang 2021, section 5.1",
 )
 def matched_magnitude(operation: Operation) -> dict[str, Any]:
     """The Frobenius norm. Vectors, and matrices that a fresh model has zero, are those of a fresh model."""
@@ -51,7 +50,7 @@ def matched_magnitude(operation: Operation) -> dict[str, Any]:
 @register_surgery(
     "oracle",
     summary="elements permuted within each weight matrix (and within each bias and norm)",
-    source="Zhang 2021, section 5.2",
+    reference="Zhang 2021, section 5.2",
 )
 def oracle(operation: Operation) -> dict[str, Any]:
     """Every parameter keeps the values that it has, to the bit, at other places."""

@@ -6,8 +6,6 @@ what it takes to study vocabulary expansion without a network.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -15,16 +13,17 @@ import tempfile
 from pathlib import Path
 
 import torch
+from tqdm.auto import tqdm
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-from .captions import caption_text
-from .corpus_vectors import cache_folder, code_digest
+from .corpus_vectors import cache_folder, settings_digest
+from .data import texts_digest
+from .embedded import corpus_text
 from .language_modeling import pack_blocks
 
 logger = logging.getLogger(__name__)
 
 SETTINGS = {
-    "sentences": 30_000,
     "vocab_size": 600,
     "d_model": 128,
     "layers": 2,
@@ -40,20 +39,24 @@ SETTINGS = {
 
 
 def caption_language_model(cache_dir: str | os.PathLike | None = None) -> Path:
-    """The folder of a causal LM and its tokenizer, trained on `caption_text("en")` unless it is there.
+    """The folder of a causal LM and its tokenizer, trained on the text `captions-en` unless it is there.
 
-    The folder's name holds a digest of the settings and the code. It lies in `cache_dir`, or the folder that
+    The folder's name holds a digest of the text and the settings. It lies in `cache_dir`, or the folder that
     `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. The global random state stays as it is.
+    Training says what it is in one line and shows its steps, on standard error.
     """
-    code = code_digest("captions") + Path(__file__).read_bytes()
-    key = hashlib.sha256(json.dumps(SETTINGS, sort_keys=True).encode() + code).hexdigest()[:12]
-    folder = cache_folder(cache_dir) / f"captions-lm-{key}"
+    texts = corpus_text("captions-en")
+    folder = cache_folder(cache_dir) / f"captions-lm-{settings_digest(texts_digest(texts), SETTINGS)}"
     if not (folder / "config.json").is_file():
-        logger.info("training the captions language model, kept in %s", folder)
+        logger.warning(
+            "the model `captions` is not there yet: training a small GPT-2 (%d layers of width %d) on %s "
+            "English sentences, once; it is kept in %s",
+            SETTINGS["layers"], SETTINGS["d_model"], f"{len(texts):,}", folder,
+        )  # fmt: skip
         folder.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=".captions-lm-", dir=folder.parent))
         try:
-            _train(made)
+            _train(texts, made)
             made.rename(folder)
         except OSError:
             if not (folder / "config.json").is_file():  # another process was not faster
@@ -63,9 +66,8 @@ def caption_language_model(cache_dir: str | os.PathLike | None = None) -> Path:
     return folder
 
 
-def _train(folder: Path) -> None:
+def _train(texts: list[str], folder: Path) -> None:
     s = SETTINGS
-    texts = list(caption_text("en", int(s["sentences"]), int(s["seed"])))
     tokenizer = _tokenizer(texts, int(s["vocab_size"]))
     blocks = torch.tensor(pack_blocks(texts, tokenizer, int(s["block_size"])).blocks["input_ids"][:])
     config = GPT2Config(
@@ -90,7 +92,7 @@ def _train(folder: Path) -> None:
     )
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, s["learning_rate"], total_steps=steps)
     model.train()
-    for _ in range(steps):
+    for _ in tqdm(range(steps), desc="training the captions language model", unit="step"):
         batch = blocks[torch.randint(len(blocks), (int(s["batch_size"]),), generator=generator)]
         loss = model(input_ids=batch, labels=batch).loss
         optimizer.zero_grad(set_to_none=True)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..measures import load_metric
-from ..measures.glue import GLUE_METRICS
+from ..measures import GLUE_METRICS, load_metric
+from .data import data_digests
+from .encoded import TextCollator, sort_by_length, token_counts
+from .spec import DataSpec, TaskSpec
+from .task_data import Outcome, TaskData, untimed
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -25,17 +28,8 @@ PAIR_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class ClassificationTask:
-    """One task that has a name: its columns, labels, metrics, where it lives, what the papers used on it."""
-
-    name: str
-    columns: tuple[str, ...] = ()
-    """One column, or two for pairs."""
-    labels: tuple[str, ...] = ()
-    """Names of the labels 0, 1, ...; empty for a score to be predicted (regression)."""
-    hub_id: str | None = None
-    presets: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
-    """Settings of the vanilla encoder by kind of tokenizer (`words`, `bert`, `t5`); `*` is for any other."""
+class ClassificationTask(DataSpec):
+    """One task that has a name; without labels its scores are predicted (regression)."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -45,6 +39,18 @@ class ClassificationTask:
         if not self.labels:
             return GLUE_METRICS["stsb"]
         return ("accuracy", "f1") if len(self.labels) == 2 else ("accuracy",)
+
+    @property
+    def label_settings(self) -> dict[str, Any]:
+        """What the configuration of a classifier says of the labels."""
+        settings: dict[str, Any] = {
+            "num_labels": len(self.labels) or 1,
+            "problem_type": "single_label_classification" if self.labels else "regression",
+        }
+        if self.labels:
+            settings["id2label"] = dict(enumerate(self.labels))
+            settings["label2id"] = {label: i for i, label in enumerate(self.labels)}
+        return settings
 
 
 def _paper(epochs: int, *, d_model: int, num_heads: int = 8) -> dict[str, Any]:
@@ -91,15 +97,27 @@ NLI = ("entailment", "neutral", "contradiction")
 
 
 def _glue(name: str, columns: tuple[str, ...], labels: tuple[str, ...]) -> ClassificationTask:
-    epochs = (9, 10) if name == "mnli" else (5, 5)
-    return ClassificationTask(name, columns, labels, GLUE_ID, _paper_presets(*epochs))
+    presets = _paper_presets(*((9, 10) if name == "mnli" else (5, 5)))
+    return ClassificationTask(name, GLUE_ID, columns=columns, labels=labels, presets=presets)
 
 
 DATASETS = {
     task.name: task
     for task in (
-        ClassificationTask("sentiment", ("sentence",), ("negative", "positive"), None, _embedded(4, 64)),
-        ClassificationTask("entailment", ("premise", "hypothesis"), NLI, None, _embedded(8, 32)),
+        ClassificationTask(
+            "sentiment",
+            columns=("sentence",),
+            labels=("negative", "positive"),
+            presets=_embedded(4, 64),
+            text="sentiment",
+        ),
+        ClassificationTask(
+            "entailment",
+            columns=("premise", "hypothesis"),
+            labels=NLI,
+            presets=_embedded(8, 32),
+            text="entailment",
+        ),
         _glue("sst2", ("sentence",), ("negative", "positive")),
         _glue("mnli", ("premise", "hypothesis"), NLI),
         _glue("cola", ("sentence",), ("unacceptable", "acceptable")),
@@ -138,25 +156,30 @@ VANILLA = {
     "lr_scheduler_type": "constant",
 }
 """Kim et al. 2024, section A.2."""
+TASK = TaskSpec(
+    "classification",
+    recipe="classify.py",
+    datasets=DATASETS,
+    metrics={
+        "accuracy": "accuracy",
+        "accuracy_mismatched": "accuracy, mismatched",
+        "f1": "F1",
+        "matthews_correlation": "Matthews correlation",
+        "pearsonr": "Pearson correlation",
+        "spearmanr": "Spearman correlation",
+        "loss": "loss (nats)",
+    },
+    auto_class="AutoModelForSequenceClassification",
+    pipeline_tag="text-classification",
+    settings=VANILLA,
+)
 
 
 def preset(task: str, model: str = "vanilla", tokenizer: str = "words") -> dict[str, Any]:
     """The settings that go with a task, a model and a tokenizer; SST-2's for a task without a name."""
     if model != "vanilla":
         return dict(FINE_TUNING)
-    presets = DATASETS.get(task, DATASETS["sst2"]).presets
-    return {**presets.get(tokenizer, presets["*"]), **VANILLA}
-
-
-def first_samples(data: Dataset, count: int | None) -> Dataset:
-    """The first `count` texts; with matched and mismatched ones, so many of each. None: all."""
-    if count is None:
-        return data
-    if "mismatched" not in data.column_names:
-        return data.select(range(min(count, len(data))))
-    other = np.asarray(data["mismatched"][:], dtype=bool)
-    rows = np.concatenate([np.flatnonzero(~other)[:count], np.flatnonzero(other)[:count]])
-    return data.select(rows)
+    return {**DATASETS.get(task, DATASETS["sst2"]).preset(tokenizer), **VANILLA}
 
 
 def encode_texts(data: Dataset, tokenizer: Any, *, max_length: int, desc: str) -> Dataset:
@@ -214,3 +237,42 @@ def classification_metrics(task: ClassificationTask, data: Dataset) -> Callable[
         }
 
     return compute_metrics
+
+
+class ClassificationData(TaskData):
+    """Texts and their labels, encoded; all but the training set in the order of falling length."""
+
+    def __init__(
+        self, task: ClassificationTask, data: Mapping[str, Dataset], tokenizer: Any, *, max_length: int
+    ):
+        self.task, self.tokenizer = task, tokenizer
+        self.digests = data_digests(data)  # before the splits are put in another order
+        self.texts, self.encoded = dict(data), {}
+        for split, texts in data.items():
+            encoded = encode_texts(texts, tokenizer, max_length=max_length, desc=f"encoding {split}")
+            if split != "train":
+                self.texts[split], encoded = sort_by_length(texts, encoded)
+            self.encoded[split] = encoded
+        self.train, self.validation = self.encoded["train"], self.encoded["validation"]
+        self.compute_metrics = classification_metrics(task, self.texts["validation"])
+
+    def token_counts(self, size: int) -> list[int]:
+        """How often each of `size` ids occurs in the training texts."""
+        return token_counts(self.train, "input_ids", size)
+
+    def collator(self, model: Any) -> Any:
+        """Pads texts that have one label each."""
+        return TextCollator(self.tokenizer)
+
+    def trained_tokens(self, trainer: Any) -> float:
+        """Tokens of the training texts, each time that they were seen."""
+        return sum(self.train["length"][:]) * trainer.state.epoch
+
+    def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
+        """Scores of the test set, or of the validation set where labels of the test set are not known; each
+        text with its prediction."""
+        split = "test" if "test" in self.texts else "validation"
+        trainer.compute_metrics = classification_metrics(self.task, self.texts[split])
+        predicted = trainer.predict(self.encoded[split], metric_key_prefix=split)
+        rows = prediction_rows(self.task, self.texts[split], predicted.predictions)
+        return Outcome(untimed(predicted.metrics), rows)

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import numpy as np
 
 from ..errors import DataNotFoundError, InvalidArgumentError, UnknownNameError
 from .classification import DATASETS, PAIR_COLUMNS, SENTENCE_COLUMNS, ClassificationTask
-from .data import SPLIT_FILES, find_folder, load_file, load_folder, load_from_hub
+from .data import SPLIT_FILES, find_folder, first_samples, load_file, load_folder, load_from_hub
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -36,17 +37,18 @@ def load_classification(
     task: str,
     *,
     data_dir: str | None = None,
-    files: dict[str, str | None] | None = None,
+    files: Mapping[str, str | None] | None = None,
+    limits: Mapping[str, int | None] | None = None,
     text_columns: list[str] | None = None,
-    seed: int = 0,
 ) -> tuple[ClassificationTask, DatasetDict]:
     """The task, and its `train`, `validation` and (where labels are known) `test` texts.
 
     Each split has the columns `text`, `text_pair` (tasks on pairs), `label` (a number), and `mismatched`
     where texts of other genres follow the matched ones (MNLI). `task` is a name of `DATASETS` or a folder
     of data files; a GLUE task is looked for in `data_dir` (itself, `<task>` or `glue/<task>` in it), then in
-    `HF_EMBINIT_DATA`, then on the Hub. `files` overrides single splits. `text_columns` are the one or two
-    columns of texts; needed when a folder has none of the usual names.
+    `HF_EMBINIT_DATA`, then on the Hub. `files` overrides single splits, `limits` cuts them to their first
+    examples. `text_columns` are the one or two columns of texts; needed when a folder has none of the usual
+    names.
 
     Raises `UnknownNameError` for another name, `DataNotFoundError` when a split is nowhere, and
     `InvalidArgumentError` for texts and labels that cannot be trained or scored on, naming split and row.
@@ -57,7 +59,7 @@ def load_classification(
     spec = DATASETS.get(task)
     if spec is None and not Path(task).is_dir():
         raise _unknown(task)
-    splits, origin = _load(task, data_dir, seed) if set(overrides) != set(SPLITS) else (DatasetDict(), "")
+    splits, origin = _load(task, data_dir) if set(overrides) != set(SPLITS) else (DatasetDict(), "")
     for split, path in overrides.items():
         splits[split] = load_file(path)
         splits.pop(f"{split}_mismatched", None)
@@ -85,7 +87,7 @@ def load_classification(
             del found[name]
     for name, split in found.items():
         _check_labels(split, name, spec)
-    return spec, _joined(found)
+    return spec, first_samples(_joined(found), limits or {})
 
 
 def _unknown(task: str) -> Exception:
@@ -96,22 +98,14 @@ def _unknown(task: str) -> Exception:
     return UnknownNameError("task", task, DATASETS)
 
 
-def _load(task: str, data_dir: str | None, seed: int) -> tuple[DatasetDict, str]:
+def _load(task: str, data_dir: str | None) -> tuple[DatasetDict, str]:
     from datasets import Dataset, DatasetDict
 
     if task in ("sentiment", "entailment"):
-        if task == "sentiment":
-            from .sentiments import sentiment_texts
+        from .embedded import corpus_splits
 
-            rows = sentiment_texts(seed=seed)
-        else:
-            from .entailment import entailment_pairs
-
-            rows = entailment_pairs(seed=seed)
-        names = {name: _split_name(name) for name in rows}
-        return DatasetDict(
-            {names[name]: Dataset.from_list(split) for name, split in rows.items()}
-        ), "the embedded corpus"
+        rows = {_split_name(name): Dataset.from_list(split) for name, split in corpus_splits(task).items()}
+        return DatasetDict(rows), "the embedded corpus"
     if task not in DATASETS:
         return load_folder(task, _FILES), task
     folder = _glue_folder(task, data_dir)

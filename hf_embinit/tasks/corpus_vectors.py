@@ -1,4 +1,4 @@
-"""GloVe vectors of an embedded corpus: trained at the first call, then read from a file."""
+"""GloVe vectors of an embedded text: trained at the first call, then read from a file."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable
-from functools import cache
 from pathlib import Path
+from typing import Any
 
-from ..vectors import PretrainedVectors, read_vectors, write_vectors
-from ..vectors.glove import train_glove
+from ..errors import VectorFileError
+from ..vectors import PretrainedVectors, read_vectors, train_glove, write_vectors
+from .data import texts_digest
+from .embedded import corpus_text
 
 logger = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "HF_EMBINIT_CACHE"
 """Environment variable naming a folder for what is trained on the embedded corpora."""
+GLOVE: dict[str, Any] = {"window": 10, "min_count": 2, "x_max": 10.0}
+TRAINING = {
+    "captions-de": {"epochs": 50, "seed": 1},
+    "captions-en": {"epochs": 50, "seed": 1},
+    "sentiment": {"epochs": 30, "seed": 0},
+    "entailment": {"epochs": 30, "seed": 0},
+}
+"""Settings of `train_glove` for all texts, and for each."""
 
 
 def corpus_tokens(text: str) -> list[str]:
@@ -27,31 +36,46 @@ def corpus_tokens(text: str) -> list[str]:
 
 
 def corpus_vectors(
-    corpus: str,
-    text: Callable[[], Iterable[str]],
-    dim: int,
+    name: str,
+    dim: int = 128,
     *,
-    settings: dict,
-    epochs: int,
-    seed: int,
+    epochs: int | None = None,
     cache_dir: str | os.PathLike | None = None,
     progress: bool = True,
 ) -> PretrainedVectors:
-    """Vectors `[V, dim]` of the lower-cased words of `text()`, which is called when no file has them yet.
+    """Vectors `[V, dim]` of the lower-cased words of the embedded text `name`, such as `captions-de`.
 
-    `corpus` is a name such as `captions` or `captions-de`. The file's name holds it and a digest of the
-    settings and of the code. It lies in `cache_dir`, or the folder that `HF_EMBINIT_CACHE` names,
-    or `embinit` in the Hugging Face home.
+    The file's name holds a digest of the text and of the settings; it lies in `cache_dir`, or the folder that
+    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. One that is not as it was written is
+    trained again. Raises `UnknownNameError` for a name that is not one of `embedded.TEXTS`.
     """
-    glove = {"dim": dim, "window": 10, "min_count": 2, "x_max": 10.0, "epochs": epochs, "seed": seed}
-    key = hashlib.sha256(json.dumps({**settings, **glove}, sort_keys=True).encode() + code_digest(corpus))
-    path = cache_folder(cache_dir) / f"{corpus}-{dim}d-{key.hexdigest()[:12]}.txt"
-    if not path.is_file():
-        logger.info("training GloVe vectors of the %s corpus, kept in %s", corpus, path)
-        tokens = (corpus_tokens(line) for line in text())
-        vectors = train_glove(tokens, **glove, progress=progress, name=path.stem)  # type: ignore[arg-type]
-        write_vectors(path, vectors)
+    text = corpus_text(name)
+    settings = {**GLOVE, **TRAINING[name], "dim": dim}
+    if epochs is not None:
+        settings["epochs"] = epochs
+    digest = texts_digest(text)
+    path = cache_folder(cache_dir) / f"{name}-{dim}d-{settings_digest(digest, settings)}.txt"
+    if path.is_file():
+        try:
+            vectors = read_vectors(path)
+            if vectors.provenance is not None:
+                return vectors
+            problem = f"{path} has no {path.with_suffix('.json').name} beside it"
+        except VectorFileError as error:
+            problem = str(error)
+        logger.warning("%s; training these vectors again", problem)
+    logger.info("training GloVe vectors of the embedded text %s, kept in %s", name, path)
+    vectors = train_glove(map(corpus_tokens, text), **settings, progress=progress, name=path.stem)
+    corpus = {"corpus": name, "texts": len(text), "sha256": digest}
+    vectors.provenance = {"corpora": [corpus], **(vectors.provenance or {})}
+    write_vectors(path, vectors)
     return read_vectors(path)
+
+
+def settings_digest(text_digest: str, settings: dict[str, Any]) -> str:
+    """Twelve hexadecimal digits that stand for a text and what is done with it."""
+    key = json.dumps({"text": text_digest, **settings}, sort_keys=True)
+    return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
 def cache_folder(cache_dir: str | os.PathLike | None) -> Path:
@@ -62,13 +86,3 @@ def cache_folder(cache_dir: str | os.PathLike | None) -> Path:
 
         folder = Path(HF_HOME) / "embinit"
     return Path(folder)
-
-
-@cache
-def code_digest(corpus: str) -> bytes:
-    """Digest of the code that decides what is trained on a corpus: the modules whose names start with that of
-    the corpus, up to a hyphen, this one, and the trainer of the vectors."""
-    tasks = Path(__file__).parent
-    files = [*sorted(tasks.glob(f"{corpus.split('-')[0]}*.py")), Path(__file__)]
-    files.append(tasks.parent / "vectors" / "glove.py")
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).digest()

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from huggingface_hub.errors import HfHubHTTPError
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..hub_access import cache_only, hub_is_reachable
+from ..hub import cache_only, hub_is_reachable
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -120,6 +121,31 @@ def find_folder(name: str, data_dir: str | None) -> Path | None:
         if (root / name).is_dir():
             return root / name
     return None
+
+
+def first_samples(data: DatasetDict, limits: Mapping[str, int | None]) -> DatasetDict:
+    """The first examples of each split, as many as its limit says; of matched and mismatched ones, so many of
+    each. A split without a limit stays whole."""
+    from datasets import DatasetDict
+
+    return DatasetDict({split: _first(rows, limits.get(split)) for split, rows in data.items()})
+
+
+def _first(rows: Dataset, count: int | None) -> Dataset:
+    if count is None:
+        return rows
+    if "mismatched" not in rows.column_names:
+        return rows.select(range(min(count, len(rows))))
+    other = np.asarray(rows["mismatched"][:], dtype=bool)
+    return rows.select(np.concatenate([np.flatnonzero(~other)[:count], np.flatnonzero(other)[:count]]))
+
+
+def texts_digest(texts: Sequence[str]) -> str:
+    """`sha256` of texts in their order: of their UTF-8 bytes, each ended by a zero byte."""
+    digest = hashlib.sha256()
+    for text in texts:
+        digest.update(text.encode("utf-8", "backslashreplace") + b"\0")
+    return digest.hexdigest()
 
 
 def data_digests(data: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..hub_access import load_pretrained_tokenizer
+from ..hub import load_pretrained
 from ..tables import EmbeddingTables
-from .data import find_folder, load_file, load_folder, load_from_hub
+from .data import data_digests, find_folder, load_file, load_folder, load_from_hub
+from .spec import DataSpec, TaskSpec
+from .task_data import Outcome, TaskData, untimed
+from .tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
@@ -22,28 +25,37 @@ SPLITS = ("train", "validation")
 SENTENCES_A_STORY = 5
 
 
-@dataclass(frozen=True)
-class TextDataset:
-    """One data set that has a name, and where it lives on the Hub."""
-
-    name: str
-    hub_id: str | None = None
-    hub_config: str | None = None
-
-
 DATASETS = {
     d.name: d
     for d in (
-        TextDataset("captions"),
-        TextDataset("stories"),
-        TextDataset("wikitext-2-v1", "Salesforce/wikitext", "wikitext-2-v1"),
-        TextDataset("wikitext-103-v1", "Salesforce/wikitext", "wikitext-103-v1"),
+        DataSpec("captions", text="captions-en"),
+        DataSpec("stories", text="captions-en"),
+        DataSpec("wikitext-2-v1", "Salesforce/wikitext", "wikitext-2-v1"),
+        DataSpec("wikitext-103-v1", "Salesforce/wikitext", "wikitext-103-v1"),
     )
 }
 """Data sets by name; `captions` and `stories` (English captions, five a text) are this package's own."""
 ALIASES = {"wikitext-2": "wikitext-2-v1", "wikitext-103": "wikitext-103-v1"}
-TOKENIZERS = {"gpt2": "openai-community/gpt2"}
-"""Tokenizers by name, and their Hub ids."""
+METRICS = {
+    "perplexity": "perplexity per token",
+    "word_perplexity": "perplexity per word",
+    "bits_per_byte": "bits per byte",
+    "loss": "loss (nats)",
+}
+TASK = TaskSpec(
+    "language_modeling",
+    recipe="language_model.py",
+    datasets=DATASETS,
+    metrics=METRICS,
+    also={
+        "knn_input_inner_product": "KNN match of the two models' input embeddings at the last step",
+        "knn_peak": "KNN match at its highest",
+        "knn_peak_step": "step of the highest KNN match",
+    },
+    auto_class="AutoModelForCausalLM",
+    pipeline_tag="text-generation",
+    settings={"position_encoding": "sinusoidal", "norm_position": "pre", "dropout_rate": 0.1},
+)
 
 
 def preset(dataset: str, model: str, *, new_embeddings: bool = True) -> dict[str, Any]:
@@ -64,7 +76,7 @@ def preset(dataset: str, model: str, *, new_embeddings: bool = True) -> dict[str
         training = {"learning_rate": 5e-4, "warmup_steps": 500, "max_steps": 16_000}
         tokenizer = "gpt2"
     if model == "vanilla":
-        return {"tokenizer": tokenizer, **sizes, **batches, **training}
+        return {"tokenizer": tokenizer, **TASK.settings, **sizes, **batches, **training}
     if not new_embeddings:
         return {**batches, "learning_rate": 5e-5, "num_train_epochs": 1}
     return {**batches, **training, **({"max_steps": 8_000} if "max_steps" in training else {})}
@@ -75,8 +87,7 @@ def load_texts(
     *,
     config: str | None = None,
     data_dir: str | None = None,
-    files: dict[str, str | None] | None = None,
-    seed: int = 0,
+    files: Mapping[str, str | None] | None = None,
 ) -> DatasetDict:
     """A `DatasetDict` of at least `train` and `validation` with the column `text`, blank lines left out.
 
@@ -92,11 +103,11 @@ def load_texts(
     if set(overrides) >= set(SPLITS):
         data = DatasetDict()
     elif dataset in ("captions", "stories"):
-        from .captions import caption_pairs
+        from .embedded import corpus_splits
 
         together = SENTENCES_A_STORY if dataset == "stories" else 1
         data = DatasetDict()
-        for split, pairs in caption_pairs(seed=seed).items():
+        for split, pairs in corpus_splits("captions").items():
             captions = [pair["en"] for pair in pairs]
             starts = range(0, len(captions), together)
             data[split] = Dataset.from_dict({"text": [" ".join(captions[i : i + together]) for i in starts]})
@@ -133,28 +144,55 @@ def _load(dataset: str, config: str | None, data_dir: str | None) -> DatasetDict
     return load_from_hub(dataset, config)
 
 
-def load_tokenizer(
+def build_tokenizer(
     name: str, texts: list[str], *, language: str = "en", min_frequency: int | None = None
 ) -> Any:
-    """The tokenizer of that name: `words` (lower-cased words of `texts` by spaCy's rules) or a pre-trained
-    one, which is a name of `TOKENIZERS`, a folder (also `tokenizers/<name>` in the folder that
-    `HF_EMBINIT_DATA` names), or a Hub id.
+    """The tokenizer of that name as `find_tokenizer` reads it; `words` are those of `texts` by spaCy's rules,
+    lower-cased.
 
     Words seen fewer than `min_frequency` times (2 unless given) are unknown. A pre-trained one keeps its
     whole vocabulary unless `min_frequency` is given, which leaves the tokens seen so often in `texts`; texts
-    are cut into the same pieces. Raises `DataNotFoundError` when there is none of that name.
+    are cut into the same pieces.
     """
     from ..models import VanillaTransformerTokenizer
 
-    if name == "words":
-        return VanillaTransformerTokenizer.build(
-            texts, tokenizer="words", source_lang=language, min_frequency=min_frequency or 2
-        )
-    folder = Path(name) if Path(name).is_dir() else find_folder(f"tokenizers/{name}", None)
-    found = load_pretrained_tokenizer(str(folder or TOKENIZERS.get(name, name)), f"--tokenizer {name}")
-    if min_frequency is None:
+    found = find_tokenizer(name)
+    if name != "words" and min_frequency is None:
         return found
-    return VanillaTransformerTokenizer.build(texts, tokenizer=found, min_frequency=min_frequency)
+    return VanillaTransformerTokenizer.build(
+        texts,
+        tokenizer=found,
+        source_lang=language if name == "words" else None,
+        min_frequency=min_frequency or 2,
+    )
+
+
+def load_causal_lm(name: str, *, allow_pickle: bool = False, dtype: str = "float32") -> Any:
+    """The trained causal LM of a folder (also one in `HF_EMBINIT_DATA`) or Hub id; with `dtype="auto"` in the
+    precision that it was saved in."""
+    from transformers import AutoModelForCausalLM
+
+    return load_pretrained(
+        AutoModelForCausalLM,
+        str(find_folder(name, None) or name),
+        f"--model {name}",
+        dtype=dtype,
+        use_safetensors=None if allow_pickle else True,
+    )
+
+
+def own_tokenizer(model: str, given: str | None, texts: list[str], **settings: Any) -> Any:
+    """The tokenizer of a trained causal LM, or the one `given`, which must have the same vocabulary."""
+    from transformers import AutoTokenizer
+
+    own = load_pretrained(AutoTokenizer, str(find_folder(model, None) or model), f"--model {model}")
+    tokenizer = own if given is None else build_tokenizer(given, texts, **settings)
+    if tokenizer.get_vocab() != own.get_vocab():
+        raise InvalidArgumentError(
+            f"--tokenizer {given} has another vocabulary than --model {model}: leave it out: a trained model "
+            "keeps its own"
+        )
+    return tokenizer
 
 
 @dataclass(frozen=True)
@@ -276,3 +314,74 @@ def token_counts(blocks: Dataset, vocab_size: int) -> Tensor:
 
 def _exp(x: float) -> float:
     return math.exp(x) if x < 700 else math.inf
+
+
+class TextData(TaskData):
+    """Texts packed into blocks; perplexities score them."""
+
+    def __init__(
+        self,
+        data: Mapping[str, Dataset],
+        tokenizer: Any,
+        *,
+        block_size: int,
+        max_eval_blocks: int = 0,
+        max_train_samples: int | None = None,
+    ):
+        self.tokenizer, self.block_size = tokenizer, block_size
+        self.digests = data_digests(data)
+        texts = {split: rows["text"][:] for split, rows in data.items()}
+        texts["train"] = texts["train"][:max_train_samples]
+        self.packed = {split: pack_blocks(rows, tokenizer, block_size) for split, rows in texts.items()}
+        self.train = self.packed["train"].blocks
+        self.validation = spread_blocks(self.packed["validation"].blocks, max_eval_blocks)
+        self.models: Mapping[str, Any] = {}
+
+    def token_counts(self) -> Tensor:
+        """How often each id occurs in the training blocks: `[V]`."""
+        return token_counts(self.train, len(self.tokenizer))
+
+    def module(self, models: Mapping[str, Any]) -> Any:
+        """The one model."""
+        self.models = models
+        return super().module(models)
+
+    def trained_tokens(self, trainer: Any) -> float:
+        """Tokens of the blocks of every step."""
+        args, state = trainer.args, trainer.state
+        blocks = state.global_step * args.train_batch_size * args.world_size
+        return blocks * args.gradient_accumulation_steps * self.block_size
+
+    def history(
+        self, rows: list[dict[str, float]], log: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, float]]:
+        """Perplexities beside each validation loss."""
+        for row in rows:
+            scores = self.packed["validation"].scores(row["validation_loss"])
+            row.update({f"validation_{name}": value for name, value in scores.items()})
+        return rows
+
+    def losses(self, trainer: Any) -> dict[str, dict[str, float]]:
+        """Split -> what the Trainer measures on all of its blocks; the training split is left out."""
+        return {
+            split: untimed(trainer.predict(packed.blocks, metric_key_prefix=split).metrics or {})
+            for split, packed in self.packed.items()
+            if split != "train"
+        }
+
+    def scores(self, split: str, loss: float, suffix: str = "") -> dict[str, float]:
+        """Loss and perplexities of a split as metrics of a record."""
+        found = {"loss": loss, **self.packed[split].scores(loss)}
+        return {f"{split}_{name}{suffix}": value for name, value in found.items()}
+
+    def continuations(self, models: Mapping[str, Any]) -> list[dict[str, str]]:
+        """What each model writes after the beginning of some blocks of the last split that is there."""
+        shown = self.packed["test" if "test" in self.packed else "validation"].blocks
+        return continuations(models, self.tokenizer, shown)
+
+    def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
+        """Perplexities of validation and test text, and some continuations."""
+        metrics: dict[str, float] = {}
+        for split, found in self.losses(trainer).items():
+            metrics |= self.scores(split, found[f"{split}_loss"])
+        return Outcome(metrics, self.continuations({"prediction": self.module(self.models)}))

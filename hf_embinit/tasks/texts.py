@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from .captions import caption_text
 from .data import DATA_VARIABLE, find_folder, load_file, load_folder, load_from_hub
+from .embedded import corpus_text
 
 
 def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
@@ -21,7 +21,9 @@ def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
     if not colon or not name or not column:
         raise InvalidArgumentError(f"corpus {spec!r}: give the column too, as in 'multi30k:de'")
     if name == "captions":
-        return list(caption_text(column))  # type: ignore[arg-type]
+        if column not in ("de", "en"):
+            raise InvalidArgumentError(f"corpus {spec!r} has no column {column!r}; it has: de, en")
+        return corpus_text(f"captions-{column}")
     if Path(name).is_file():
         data = load_file(name)
     else:

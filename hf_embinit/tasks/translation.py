@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,27 +11,15 @@ from transformers import DataCollatorForSeq2Seq
 
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..measures import load_metric
-from .data import find_folder, load_file, load_folder, load_from_hub
-from .encoded import without_length
+from .data import data_digests, find_folder, first_samples, load_file, load_folder, load_from_hub
+from .encoded import sort_by_length, token_counts, without_length
+from .spec import DataSpec, TaskSpec
+from .task_data import Outcome, TaskData, untimed
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 SPLITS = ("train", "validation", "test")
-
-
-@dataclass(frozen=True)
-class TranslationDataset:
-    """One data set that has a name: where it lives and what the paper used on it."""
-
-    name: str
-    hub_id: str | None = None
-    hub_config: str | None = None
-    hub_revision: str | None = None
-    source_lang: str = "de"
-    target_lang: str = "en"
-    presets: dict[str, dict[str, Any]] = field(default_factory=dict, hash=False)
-    """Settings by kind of tokenizer (`words`, `mbert`, `mt5`); `*` is for any other."""
 
 
 def _paper(batch_size: int, *, d_model: int, num_heads: int = 8, min_frequency: int = 2) -> dict[str, Any]:
@@ -53,8 +40,9 @@ def _paper(batch_size: int, *, d_model: int, num_heads: int = 8, min_frequency: 
 DATASETS = {
     d.name: d
     for d in (
-        TranslationDataset(
+        DataSpec(
             "captions",
+            text="captions-{language}",
             presets={
                 "*": {
                     "num_train_epochs": 6,
@@ -69,7 +57,7 @@ DATASETS = {
                 }
             },
         ),
-        TranslationDataset(
+        DataSpec(
             "multi30k",
             hub_id="bentrevett/multi30k",
             presets={
@@ -79,7 +67,7 @@ DATASETS = {
                 "*": _paper(128, d_model=512),
             },
         ),
-        TranslationDataset(
+        DataSpec(
             "iwslt2017",
             hub_id="IWSLT/iwslt2017",
             hub_config="iwslt2017-de-en",
@@ -97,10 +85,29 @@ DATASETS = {
 package's own."""
 
 
+TASK = TaskSpec(
+    "translation",
+    recipe="translate.py",
+    datasets=DATASETS,
+    metrics={"bleu": "BLEU", "bleu_tokenized": "BLEU on the model's own tokens", "loss": "loss (nats)"},
+    auto_class="AutoModelForSeq2SeqLM",
+    pipeline_tag="translation",
+    settings={
+        "adam_beta1": 0.9,
+        "adam_beta2": 0.98,
+        "adam_epsilon": 1e-9,
+        "lr_scheduler_type": "constant",
+        "position_encoding": "sinusoidal",
+        "norm_position": "post",
+        "dropout_rate": 0.1,
+    },
+)
+"""The settings are those of Kim et al. 2024, section A.2."""
+
+
 def preset(dataset: str, tokenizer: str) -> dict[str, Any]:
     """The settings that go with a data set and a tokenizer; Multi30k's for a data set without a name."""
-    presets = DATASETS.get(dataset, DATASETS["multi30k"]).presets
-    return dict(presets.get(tokenizer, presets["*"]))
+    return DATASETS.get(dataset, DATASETS["multi30k"]).preset(tokenizer)
 
 
 def load_translation(
@@ -110,14 +117,15 @@ def load_translation(
     target_lang: str = "en",
     config: str | None = None,
     data_dir: str | None = None,
-    files: dict[str, str | None] | None = None,
-    seed: int = 0,
+    files: Mapping[str, str | None] | None = None,
+    limits: Mapping[str, int | None] | None = None,
 ) -> DatasetDict:
     """A `DatasetDict` of `train`, `validation` and `test` with the text columns `source` and `target`.
 
     `dataset` is a name of `DATASETS`, a folder of data files, or a Hub id. A named one is looked for in
     `data_dir`, then in the folder that `HF_EMBINIT_DATA` names, then on the Hub. `files` overrides single
-    splits. Files have one column a language (`de`, `en`) or one column `translation` holding both.
+    splits, `limits` cuts them to their first examples. Files have one column a language (`de`, `en`) or one
+    column `translation` holding both.
 
     Raises `DataNotFoundError` when a split is nowhere, `InvalidArgumentError` when a language is not in the
     data.
@@ -128,7 +136,7 @@ def load_translation(
     origin = dataset
     data = DatasetDict()
     if set(overrides) != set(SPLITS):
-        data, origin = _load(dataset, config, data_dir, seed)
+        data, origin = _load(dataset, config, data_dir)
     for split, path in overrides.items():
         data[split] = load_file(path)
     missing = [split for split in SPLITS if split not in data]
@@ -139,16 +147,17 @@ def load_translation(
             f"--data_dir "
             f"that has it"
         )
-    return DatasetDict({split: _columns(data[split], split, source_lang, target_lang) for split in SPLITS})
+    pairs = {split: _columns(data[split], split, source_lang, target_lang) for split in SPLITS}
+    return first_samples(DatasetDict(pairs), limits or {})
 
 
-def _load(dataset: str, config: str | None, data_dir: str | None, seed: int) -> tuple[DatasetDict, str]:
+def _load(dataset: str, config: str | None, data_dir: str | None) -> tuple[DatasetDict, str]:
     from datasets import Dataset, DatasetDict
 
     if dataset == "captions":
-        from .captions import caption_pairs
+        from .embedded import corpus_splits
 
-        pairs = caption_pairs(seed=seed)
+        pairs = corpus_splits(dataset)
         return DatasetDict({k: Dataset.from_list(v) for k, v in pairs.items()}), "the embedded corpus"
     if dataset in DATASETS:
         spec = DATASETS[dataset]
@@ -185,7 +194,8 @@ def _columns(split: Dataset, name: str, source_lang: str, target_lang: str) -> D
     for flag, lang in (("source_lang", source_lang), ("target_lang", target_lang)):
         if lang not in languages:
             raise InvalidArgumentError(
-                f"--{flag} {lang!r} is not in the {name} split; it has: {', '.join(languages)}"
+                f"--{flag} {lang!r} is not in the {name} split; it has: {', '.join(languages)}; name another "
+                f"column by --{flag.replace('lang', 'column')}"
             )
     if "translation" in columns:
         rows = split["translation"]
@@ -270,3 +280,63 @@ def decode_predictions(tokenizer: Any, predictions: Any) -> tuple[list[str], lis
     texts = tokenizer.batch_decode(rows, skip_special_tokens=True)
     tokens = [tokenizer.decode_tokens(row) for row in rows]
     return texts, tokens
+
+
+class TranslationData(TaskData):
+    """Pairs of texts, encoded; validation and test in the order of falling length. BLEU scores them."""
+
+    generates = True
+
+    def __init__(
+        self, data: Mapping[str, Dataset], tokenizer: Any, *, max_source_length: int, max_target_length: int
+    ):
+        self.tokenizer = tokenizer
+        self.digests = data_digests(data)  # before the splits are put in another order
+        self.texts, self.encoded = dict(data), {}
+        for split, pairs in data.items():
+            self.encoded[split] = encode_pairs(
+                pairs,
+                tokenizer,
+                max_source_length=max_source_length,
+                max_target_length=max_target_length,
+                desc=f"encoding {split}",
+            )
+            if split != "train":
+                self.texts[split], self.encoded[split] = sort_by_length(pairs, self.encoded[split])
+        self.train, self.validation = self.encoded["train"], self.encoded["validation"]
+        self.compute_metrics = self._bleu("validation")
+
+    def _bleu(self, split: str) -> Any:
+        return bleu_metrics(
+            self.tokenizer, self.texts[split]["target"][:], lowercase=self.tokenizer.lowercases
+        )
+
+    def token_counts(self) -> dict[str, list[int]]:
+        """How often each id occurs in the training texts, as the keyword arguments of `initialize`."""
+        encoder, target_encoder = self.tokenizer.encoder, self.tokenizer.target_encoder
+        return {
+            "token_counts": token_counts(self.train, "input_ids", len(encoder)),
+            "target_token_counts": token_counts(self.train, "labels", len(target_encoder)),
+        }
+
+    def collator(self, model: Any) -> Any:
+        """Pads both sides of the pairs."""
+        return PairCollator(self.tokenizer, model=model)
+
+    def trained_tokens(self, trainer: Any) -> float:
+        """Tokens of both sides, each time that they were seen."""
+        both = (sum(map(len, self.train[column][:])) for column in ("input_ids", "labels"))
+        return sum(both) * trainer.state.epoch
+
+    def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
+        """Loss and BLEU of the test set, and its translations in the order of the file."""
+        trainer.compute_metrics = metrics = self._bleu("test")
+        predicted = trainer.predict(self.encoded["test"], metric_key_prefix="test")
+        texts, _ = decode_predictions(self.tokenizer, predicted.predictions)
+        samples = [
+            {"source": pair["source"], "reference": pair["target"], "prediction": text, "row": pair["row"]}
+            for pair, text in zip(self.texts["test"], texts, strict=True)
+        ]
+        signature = {f"test_{name}": text for name, text in metrics.signatures.items()}
+        samples.sort(key=lambda sample: sample["row"])
+        return Outcome(untimed(predicted.metrics), samples, signature)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import pickle
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from torch import Tensor
 
 from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VectorFileError
-from ..hub_access import hub_file, hub_snapshot
+from ..foreign import read_json, reading
+from ..hub import hub_file, hub_snapshot
 from .pretrained_vectors import PretrainedVectors, rows_digest
 from .table_names import find_table
 from .token_strings import TOKENIZER_FILES, read_token_strings
@@ -46,6 +46,7 @@ def read_embedding_table(
     `tokens_without_row`, `special_tokens`, `asked`, `found`.
 
     Raises `DataNotFoundError` for a checkpoint that is not there or has no config, weights or tokenizer;
+    `VectorFileError` for a file of it that is damaged;
     `InvalidArgumentError` when the table is ambiguous or only a pickle is there; `UnsupportedModelError`
     when no tensor looks like a table, or its type is not floating point."""
     name = str(path_or_id)
@@ -67,8 +68,9 @@ def read_embedding_table(
 
     config = _read_json(folder / "config.json", name)
     weights = _open_weights(folder, fetch, name, allow_pickle, commit is not None)
-    chosen = find_table(weights.files, weights.shape, config, name, table)
-    tensor = weights.tensor(chosen)
+    with reading(name):
+        chosen = find_table(weights.files, weights.shape, config, name, table)
+        tensor = weights.tensor(chosen)
     if tensor.ndim != 2 or not tensor.is_floating_point():
         raise UnsupportedModelError(
             f"{chosen} of {name} is {tensor.dtype} {list(tensor.shape)}, expected a floating-point matrix."
@@ -90,7 +92,8 @@ def read_embedding_table(
         asked = list(dict.fromkeys(tokens))
         ids = [id_of[token] for token in asked if token in id_of]
         report.update(asked=len(asked), found=len(ids))
-    matrix = tensor[torch.tensor(ids, dtype=torch.long)].to(torch.float32)
+    with reading(f"{chosen} of {name}"):
+        matrix = tensor[torch.tensor(ids, dtype=torch.long)].to(torch.float32)
     kept = [by_id[index] for index in ids]
     return PretrainedVectors(kept, matrix, name, family, commit, rows_digest(kept, matrix), report)
 
@@ -104,20 +107,28 @@ class _Safetensors:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Shape of a tensor, without reading it."""
-        with self._open(name) as file:
+        with self._reading(name), self._open(name) as file:
             return tuple(file.get_slice(name).get_shape())
 
     def tensor(self, name: str) -> Tensor:
         """One tensor, on the CPU, in the type it was saved in."""
-        with self._open(name) as file:
+        with self._reading(name), self._open(name) as file:
             return file.get_tensor(name)
 
+    def names(self, file: str) -> list[str]:
+        """The tensors in one file."""
+        path = self.path_of(file)
+        with (
+            reading(f"{path}, which is no safetensors file or a damaged one,"),
+            safe_open(path, "pt") as found,
+        ):
+            return list(found.keys())
+
+    def _reading(self, name: str) -> AbstractContextManager[None]:
+        return reading(f"{name!r} in {self.path_of(self.files[name])}")
+
     def _open(self, name: str) -> Any:
-        path = self.path_of(self.files[name])
-        try:
-            return safe_open(path, framework="pt")
-        except SafetensorError as error:
-            raise VectorFileError(f"{path} is no safetensors file, or a damaged one: {error}.") from error
+        return safe_open(self.path_of(self.files[name]), framework="pt")
 
 
 @dataclass
@@ -131,7 +142,11 @@ class _Pickles:
         return tuple(self.tensor(name).shape)
 
     def tensor(self, name: str) -> Tensor:
-        return _load_pickle(self.path_of(self.files[name]))[name]
+        path = self.path_of(self.files[name])
+        tensor = _load_pickle(path).get(name)
+        if not isinstance(tensor, Tensor):
+            raise VectorFileError(f"{path} has no tensor {name!r}.")
+        return tensor
 
 
 def _open_weights(
@@ -145,35 +160,47 @@ def _open_weights(
 
     index = folder / f"{_SAFETENSORS}.index.json"
     if index.is_file():
-        return _Safetensors(_read_json(index, where)["weight_map"], path_of)
-    if (single := fetch(_SAFETENSORS)) is not None:
-        weights = _Safetensors({"": _SAFETENSORS}, path_of)
-        with weights._open("") as file:
-            weights.files = dict.fromkeys(file.keys(), _SAFETENSORS)
+        return _Safetensors(_weight_map(index, where), path_of)
+    if fetch(_SAFETENSORS) is not None:
+        weights = _Safetensors({}, path_of)
+        weights.files = dict.fromkeys(weights.names(_SAFETENSORS), _SAFETENSORS)
         return weights
     index = folder / f"{_PICKLE}.index.json"
     if allow_pickle:
         if index.is_file():
-            return _Pickles(_read_json(index, where)["weight_map"], path_of)
+            return _Pickles(_weight_map(index, where), path_of)
         if (single := fetch(_PICKLE)) is not None:
-            return _Pickles(dict.fromkeys(_load_pickle(single), _PICKLE), path_of)
+            tensors = _load_pickle(single)
+            return _Pickles({name: _PICKLE for name in tensors if isinstance(name, str)}, path_of)
     elif on_hub or index.is_file() or (folder / _PICKLE).is_file():
         raise InvalidArgumentError(
             f"{where} has no {_SAFETENSORS}. A pickle ({_PICKLE}) is read only with allow_pickle=True: "
-            "give that if you trust its author, or a revision= with safetensors (on the Hub often "
-            "'refs/pr/<number>')."
+            "give that if you trust its author, or a revision= with safetensors, on the Hub often "
+            "'refs/pr/<number>'."
         )
     raise DataNotFoundError(f"{where} has neither {_SAFETENSORS} nor {_PICKLE}.")
 
 
 def _load_pickle(path: Path) -> dict[str, Tensor]:
-    try:
+    with reading(f"{path}, as a pickle of tensors alone,"):
         try:
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except RuntimeError:  # the format before torch 1.6 cannot be memory-mapped
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        raise VectorFileError(f"{path} cannot be loaded as a pickle of tensors alone: {error}") from error
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(tensors, dict):
+        raise VectorFileError(f"{path} holds a {type(tensors).__name__}, expected tensors by name.")
+    return tensors
+
+
+def _weight_map(index: Path, where: str) -> dict[str, str]:
+    """The file of each tensor, from an index; files are beside it, wherever it says that they are."""
+    files = _read_json(index, where).get("weight_map")
+    if not isinstance(files, dict) or not files:
+        raise VectorFileError(f'{index} has no "weight_map", the file of each tensor by its name.')
+    for tensor, file in files.items():
+        if not isinstance(file, str) or file in ("", "..") or Path(file).name != file or "\\" in file:
+            raise VectorFileError(f"{index} puts {tensor!r} into {file!r}, which is no file beside it.")
+    return files
 
 
 def _read_json(path: Path, where: str) -> dict[str, Any]:
@@ -181,7 +208,4 @@ def _read_json(path: Path, where: str) -> dict[str, Any]:
         raise DataNotFoundError(
             f"{where} has no {path.name}: expected the folder or Hub id of a saved model."
         )
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise VectorFileError(f"{path} is no JSON: {error}.") from error
+    return read_json(path)

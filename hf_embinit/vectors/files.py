@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InvalidArgumentError, VectorFileError
+from ..foreign import reading
 from ..tokens import TokenFamily
 from .binary_format import read_binary_rows
+from .fasttext_format import FASTTEXT_MAGIC, read_fasttext_rows
 from .pretrained_vectors import PretrainedVectors, rows_digest
+from .provenance import provenance_path, read_provenance, write_provenance, write_whole
 from .rows import RowCollector
 from .streams import choose_member, is_zip, read_blocks, split_member
-from .text_format import looks_binary, read_text_rows
+from .text_format import LONGEST_LINE, looks_binary, read_header, read_text_rows
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_LINE = 1 << 24
-_FASTTEXT_MODEL = (793712314).to_bytes(4, "little")
+_WIDEST = 1 << 20
+"""Numbers in a row; a header that says more is damaged, and its rows would fill the memory."""
 
 
 def read_vectors(
@@ -29,7 +31,8 @@ def read_vectors(
     member: str | None = None,
     family: TokenFamily = "words",
 ) -> PretrainedVectors:
-    """Vectors from a file: GloVe, word2vec text or `.bin`, fastText `.vec`; plain, `.gz`, or in a `.zip`.
+    """Vectors from a file: GloVe, word2vec text or `.bin`, fastText `.vec` or `.bin`; plain, `.gz`, or in a
+    `.zip`.
 
     Only the rows of `tokens` are parsed and kept (None: all). They come in the order of `tokens`, without
     those that the file lacks (None: in the order of the file). Memory is that of the rows kept and under 50
@@ -37,34 +40,48 @@ def read_vectors(
     `path="archive.zip:member"`. The format, and a header, are told from the content. The vector of a text
     line is its last D fields, so a token may hold spaces. `family` says how the file spells its tokens.
 
+    A fastText `.bin` lacks no token: a word that it has not seen gets the mean row of its character n-grams.
+    Memory is then also that of the n-grams of `tokens` (None: of the whole table).
+
     `report` says what was met: `format`, `header`, `lines` (complete ones; of a `.bin` its rows), `asked`,
     `found`, `duplicates` (later rows of tokens that were kept: the first wins), `non_finite` (tokens left out
     for NaN or infinity), `truncated_last_line` (a last line that is cut off is left out),
-    `tokens_with_spaces`, `member`.
+    `tokens_with_spaces`, `member`; of a fastText `.bin` also `from_subwords` (tokens that it has not seen)
+    and `settings`. `provenance` is what `write_vectors` wrote beside the file, or the settings that a
+    fastText `.bin` holds.
 
     Raises `VectorFileError` with file and line for a row asked for that has the wrong width or a field that
-    is no number, and for damaged archives; `InvalidArgumentError` when a zip's member is not clear;
-    `DataNotFoundError`."""
+    is no number, for damaged archives, and for a file that is not the one its provenance was written for;
+    `InvalidArgumentError` when a zip's member is not clear; `DataNotFoundError`."""
     if isinstance(tokens, str):
         raise InvalidArgumentError(f"tokens must be a list of tokens, got the string {tokens!r}.")
-    file, spelled_member = split_member(path)
-    member = member or spelled_member
-    if is_zip(file):
-        member = choose_member(file, member)
+    with reading(path):
+        file, spelled_member = split_member(path)
+        member = member or spelled_member
+        if is_zip(file):
+            member = choose_member(file, member)
     where = f"{file}:{member}" if member else str(file)
     rows = RowCollector(tokens)
-    with contextlib.closing(read_blocks(file, member)) as blocks:
+    with reading(where), contextlib.closing(read_blocks(file, member)) as blocks:
         head, whole = _head(blocks, where)
-        if head[:4] == _FASTTEXT_MODEL:
-            raise VectorFileError(f"{where} is a fastText model; use the .vec file that comes with it.")
-        if looks_binary(head):
+        header = None if head.startswith(FASTTEXT_MAGIC) else read_header(head)
+        if header is not None and header[1] > _WIDEST:
+            raise VectorFileError(
+                f"{where}: its header says rows of {header[1]:,} numbers, so it is damaged."
+            )
+        if head.startswith(FASTTEXT_MAGIC):
+            met = read_fasttext_rows(head, blocks, rows, where)
+        elif looks_binary(head):
             met = read_binary_rows(head, blocks, rows, where)
         else:
             met = read_text_rows(head, blocks, whole, rows, where)
-    kept, matrix, counts = rows.finish()
+        kept, matrix, counts = rows.finish()
     report = {**met, **counts, "member": member}
     _warn(report, where)
-    return PretrainedVectors(kept, matrix, where, family, None, rows_digest(kept, matrix), report)
+    provenance = None if member else read_provenance(file)
+    if provenance is None and report["format"] == "fasttext":
+        provenance = {"method": "fastText", "settings": report["settings"]}
+    return PretrainedVectors(kept, matrix, where, family, None, rows_digest(kept, matrix), report, provenance)
 
 
 def write_vectors(path: str | Path, vectors: PretrainedVectors) -> None:
@@ -72,38 +89,42 @@ def write_vectors(path: str | Path, vectors: PretrainedVectors) -> None:
     then a line `token x1 ... xD` a row.
 
     Nine significant digits: reading gives the same float32 rows. The file appears complete or not at all.
+    `vectors.provenance` is kept beside it: `X.json` for `X.txt`.
     Raises `InvalidArgumentError` for a token that such a file cannot hold: one with a line end, a space at
     its start or end, or a number after a space."""
     path = Path(path)
     for token in vectors.tokens:
         _check_token(token)
     template = " ".join(["%.9g"] * vectors.dim)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "w", encoding="utf-8", newline="\n") as file:
-            file.write(f"{len(vectors)} {vectors.dim}\n")
-            for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
-                file.write(f"{token} {template % tuple(row.tolist())}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    provenance_path(path).unlink(missing_ok=True)  # it tells of the file that was there
+    with write_whole(path) as file:
+        file.write(f"{len(vectors)} {vectors.dim}\n")
+        for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
+            file.write(f"{token} {template % tuple(row.tolist())}\n")
+    if vectors.provenance is not None:
+        write_provenance(path, vectors.provenance)
 
 
 def _head(blocks: Iterator[bytes], where: str) -> tuple[bytes, bool]:
     """The start of the file, at least some lines of it; and whether that is all of it."""
-    head = b""
-    while head.count(b"\n") < 2 and len(head) < _LONGEST_LINE:
+    parts: list[bytes] = []
+    lines = size = 0
+    while lines < 2 and size < LONGEST_LINE:
         block = next(blocks, None)
         if block is None:
-            if not head:
+            if not parts:
                 raise VectorFileError(f"{where} is empty.")
-            return head, True
-        head += block
-    return head, False
+            return b"".join(parts), True
+        parts.append(block)
+        if parts[0].startswith(FASTTEXT_MAGIC):  # a model need not hold a line end
+            return b"".join(parts), False
+        lines += block.count(b"\n")
+        size += len(block)
+    if not lines:
+        raise VectorFileError(
+            f"{where}: its first {size >> 20} MiB hold no line end, so it is no text of rows."
+        )
+    return b"".join(parts), False
 
 
 def _check_token(token: str) -> None:
@@ -130,6 +151,13 @@ def _is_number(text: str) -> bool:
 
 
 def _warn(report: dict, where: str) -> None:
+    if report.get("from_subwords"):
+        logger.info(
+            "%s: %d of %d tokens are made from their sub-words",
+            where,
+            report["from_subwords"],
+            report["found"],
+        )
     if report["non_finite"]:
         some = ", ".join(map(repr, report["non_finite"][:5]))
         logger.warning(

@@ -4,9 +4,9 @@ The loss is a weighted least squares over the non-zero co-occurrences X of word 
 
     J = sum_ij f(X_ij) (w_i . c_j + b_i + d_j - log X_ij)^2,    f(x) = min((x / x_max) ** alpha, 1)
 
-Shapes: V words, P non-zero pairs, D width, B pairs a batch. A batch is a sparse V x V
-matrix with B entries, so that its predictions are a sampled matrix product and its two gradients are two
-sparse-dense ones. The biases ride along as two more columns, `[w, b, 1]` and `[c, 1, d]`.
+Shapes: V words, P non-zero pairs, D width, B pairs a batch. A batch is a sparse V x V matrix with B entries,
+so that its predictions are a sampled matrix product and its two gradients are two sparse-dense ones. The
+biases ride along as two more columns, `[w, b, 1]` and `[c, 1, d]`.
 """
 
 from __future__ import annotations
@@ -253,29 +253,30 @@ def fit_glove(
         bar.close()
     matrix = (words + contexts)[:, :dim].cpu().contiguous()
     logger.info("%s: %d words x %d, %d pairs, loss %.4f", name, v, dim, len(cooccurrences), losses[-1])
+    provenance = {
+        "corpus_digest": cooccurrences.digest,
+        "corpus_sentences": cooccurrences.num_sentences,
+        "corpus_tokens": cooccurrences.num_tokens,
+        "pairs": len(cooccurrences),
+        "final_loss": losses[-1],
+        "settings": {
+            "dim": dim,
+            "x_max": x_max,
+            "alpha": alpha,
+            "epochs": epochs,
+            "learning_rate": learning_rate,
+            "seed": seed,
+            "batch_size": batch_size,
+        },
+    }
     return PretrainedVectors(
         tokens=list(cooccurrences.words),
         matrix=matrix,
         name=name,
         family="words",
         digest=rows_digest(cooccurrences.words, matrix),
-        report={
-            "corpus_digest": cooccurrences.digest,
-            "corpus_sentences": cooccurrences.num_sentences,
-            "corpus_tokens": cooccurrences.num_tokens,
-            "pairs": len(cooccurrences),
-            "final_loss": losses[-1],
-            "losses": losses,
-            "settings": {
-                "dim": dim,
-                "x_max": x_max,
-                "alpha": alpha,
-                "epochs": epochs,
-                "learning_rate": learning_rate,
-                "seed": seed,
-                "batch_size": batch_size,
-            },
-        },
+        report={**provenance, "losses": losses},
+        provenance={"method": "GloVe", **provenance},
     )
 
 

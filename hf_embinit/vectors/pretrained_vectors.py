@@ -29,6 +29,8 @@ class PretrainedVectors:
     """`sha256:...` of the tokens and rows held here (see `rows_digest`): no source is hashed as a whole."""
     report: dict[str, Any] = field(default_factory=dict)
     """What the reader met: rows in the file, duplicates, skipped lines, header, and so on."""
+    provenance: dict[str, Any] | None = None
+    """What the vectors were trained on, and how, as JSON; None when that is not known."""
 
     def __post_init__(self) -> None:
         if self.matrix.ndim != 2 or self.matrix.shape[0] != len(self.tokens):
@@ -38,6 +40,12 @@ class PretrainedVectors:
     def dim(self) -> int:
         """Width D of the rows."""
         return self.matrix.shape[1]
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Name, revision, digest and, where it is known, provenance: what a manifest says of the rows."""
+        source: dict[str, Any] = {"name": self.name, "revision": self.revision, "digest": self.digest}
+        return source if self.provenance is None else {**source, "provenance": self.provenance}
 
     def __len__(self) -> int:
         return len(self.tokens)

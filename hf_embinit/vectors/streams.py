@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..errors import DataNotFoundError, InvalidArgumentError, VectorFileError
+from ..foreign import reading
 
 BLOCK = 1 << 18
 """Bytes in a block: large enough that Python's share of it is small, small enough for a core's cache."""
@@ -86,10 +87,8 @@ def _may_be_vectors(name: str) -> bool:
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:
-    try:
+    with reading(f"the zip archive {path}"):
         return zipfile.ZipFile(path)
-    except zipfile.BadZipFile as error:
-        raise VectorFileError(f"{path} is a damaged zip archive: {error}.") from error
 
 
 def _zip_blocks(path: Path, member: str) -> Generator[bytes]:
@@ -151,12 +150,9 @@ def _inflate(file: BinaryIO, left: int, wbits: int, name: str) -> Iterator[bytes
 
 
 def _other_blocks(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> Iterator[bytes]:
-    try:
-        with archive.open(info) as file:
-            while block := file.read(BLOCK):
-                yield block
-    except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-        raise VectorFileError(f"{name} cannot be read: {error}.") from error
+    with reading(name), archive.open(info) as file:
+        while block := file.read(BLOCK):
+            yield block
 
 
 def _ahead(source: Iterator[bytes]) -> Generator[bytes]:

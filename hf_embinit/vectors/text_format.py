@@ -14,12 +14,18 @@ from ..errors import VectorFileError
 from .rows import RowCollector
 
 _HEAD_LINES = 64
+LONGEST_LINE = 1 << 24
+"""Bytes; a million numbers a row need less."""
+_LONGEST_NUMBER = 18
+"""Digits of a number in a header."""
 
 
 def read_header(head: bytes) -> tuple[int, int] | None:
     """`(rows, D)` if the first line is a word2vec header, two whole numbers; else None."""
     fields = head.partition(b"\n")[0].split()
-    if len(fields) == 2 and all(value.isdigit() for value in fields) and int(fields[1]) > 0:
+    if len(fields) != 2 or not all(f.isdigit() and len(f) <= _LONGEST_NUMBER for f in fields):
+        return None
+    if int(fields[1]) > 0:
         return int(fields[0]), int(fields[1])
     return None
 
@@ -83,6 +89,8 @@ class _TextReader:
             end = find(b"\n")
             if end < 0:
                 tail += block
+                if len(tail) > LONGEST_LINE:
+                    raise self._error(line + 1, f"it is longer than {LONGEST_LINE >> 20} MiB")
             else:
                 line += 1
                 straddling = tail + block[:end]

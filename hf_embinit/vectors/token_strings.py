@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import DataNotFoundError
+from ..errors import DataNotFoundError, VectorFileError
+from ..foreign import reading
+from ..hub import load_pretrained
 from ..tokens import TokenFamily, token_family, vocabulary
 
 TOKENIZER_FILES = (
@@ -29,8 +31,16 @@ def read_token_strings(
     """Token by id, family, and the special tokens of the tokenizer saved in `folder`; `side` chooses one of
     its vocabularies if it has two.
 
-    Raises `DataNotFoundError` when there is none (`AutoTokenizer` would give an empty one without a word)."""
+    Raises `DataNotFoundError` when there is none (`AutoTokenizer` would give an empty one without a word),
+    and `VectorFileError` when its files are damaged."""
     tokenizer = _load(folder)
+    with reading(f"the tokenizer in {folder}"):
+        return _token_strings(tokenizer, side)
+
+
+def _token_strings(
+    tokenizer: Any, side: Literal["source", "target"]
+) -> tuple[dict[int, str], TokenFamily, list[str]]:
     if side == "target" and getattr(tokenizer, "separate_vocabs", False):
         by_id = dict(enumerate(vocabulary(tokenizer, side)))
         return by_id, token_family(tokenizer), list(tokenizer.all_special_tokens)
@@ -54,11 +64,14 @@ def _load(folder: Path) -> Any:
             "tokenizer beside the model with tokenizer.save_pretrained."
         )
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        tokenizer = load_pretrained(
+            AutoTokenizer, str(folder), f"the tokenizer in {folder}", trust_remote_code=False
+        )
+    except (DataNotFoundError, VectorFileError):  # of a class that is not here: its tokenizer.json will do
         if not (folder / "tokenizer.json").is_file():
-            raise DataNotFoundError(f"The tokenizer in {folder} cannot be loaded: {error}") from error
-        tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+            raise
+        with reading(folder / "tokenizer.json"):
+            tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
     if len(tokenizer) <= 1:
         raise DataNotFoundError(f"The tokenizer in {folder} is empty.")
     return tokenizer

@@ -1,18 +1,34 @@
-"""Changing the vocabulary of a trained model: expand it, propose what to add, prune it."""
+"""Changing the vocabulary of a trained model: expand, prune, carry it by adapters, propose what to add."""
 
 from __future__ import annotations
 
+from .adapters import VocabularyCallback, carry_vocabulary, load_adapter, save_vocabulary
+from .checkup import Finding, doctor, repair
 from .expansion import expand_vocabulary
+from .merging import merge_adapter
+from .new_row_training import peft_config_for_new_tokens, train_new_rows_only
+from .proposals import propose_tokens
 from .pruning import PruneReport, prune_vocabulary
 from .report import DistributionShift, ExpansionReport, TokenPlan
-from .words import propose_tokens
+from .shift import shift_by_prefix
 
 __all__ = [
     "DistributionShift",
     "ExpansionReport",
+    "Finding",
     "PruneReport",
     "TokenPlan",
+    "VocabularyCallback",
+    "carry_vocabulary",
+    "doctor",
     "expand_vocabulary",
+    "load_adapter",
+    "merge_adapter",
+    "peft_config_for_new_tokens",
     "propose_tokens",
     "prune_vocabulary",
+    "repair",
+    "save_vocabulary",
+    "shift_by_prefix",
+    "train_new_rows_only",
 ]

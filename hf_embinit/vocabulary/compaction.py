@@ -76,8 +76,7 @@ def compact_tokenizer(tokenizer: Any, new_id: dict[int, int]) -> Tokenizer:
     if compacted.get_vocab(with_added_tokens=True) != expected:
         raise InvalidArgumentError(
             f"the ids of this {type(tokenizer).__name__} cannot be made consecutive: added tokens lie "
-            "between those of "
-            f"its vocabulary"
+            f"between those of its vocabulary"
         )
     return compacted
 
@@ -86,8 +85,7 @@ def _spec(tokenizer: Any) -> dict[str, Any]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise InvalidArgumentError(
-            f"a {type(tokenizer).__name__} keeps its vocabulary in no tokenizer.json: only those can "
-            "be pruned"
+            f"a {type(tokenizer).__name__} keeps its vocabulary in no tokenizer.json, so it cannot be pruned"
         )
     return json.loads(backend.to_str())
 

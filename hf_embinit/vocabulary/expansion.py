@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from tokenizers import AddedToken
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError, VocabularyWarning
-from ..initializers.context import InitContext
-from ..initializers.expansion import FROM_OLD_TOKENS, source_ids
-from ..manifest import record_event
-from ..measures.divergence import expansion_bound
-from ..new_row_training import token_modules
-from ..new_rows import check_init, fill_new_rows
-from ..table_discovery import Side
-from ..tables import EmbeddingTables, ResizeResult
+from ..initializers import InitContext, Initializer
+from ..measures import expansion_bound
+from ..resize import change, fill_report
+from ..rows import MadeRows, Override, RowRequest, check_init, make_rows, splitter
+from ..tables import EmbeddingTables, ResizePlan, Side
+from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, check_new_tokens
 from .report import ExpansionReport, TokenPlan
 from .shift import ShiftMeter, smallest_distance
-
-TokenOverride = str | tuple[str, Any]
-"""An initialiser's name, or a name with its options; anything but a mapping is its first option."""
 
 
 def expand_vocabulary(
@@ -34,7 +31,7 @@ def expand_vocabulary(
     init: str = "mean",
     *,
     seed: int = 0,
-    overrides: Mapping[str, TokenOverride] | None = None,
+    overrides: Mapping[str, Override] | None = None,
     prefixes: Sequence[str] | None = None,
     dry_run: bool = False,
     pad_to_multiple_of: int | None = None,
@@ -68,177 +65,182 @@ def expand_vocabulary(
         InvalidArgumentError: a token, an option or the tokenizer does not fit.
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
-    check_init(init, options)
     tables = EmbeddingTables(model)
     old_rows = tables.vocab_size(side)
-    checked = check_new_tokens(tokenizer, new_tokens)
-    given = {t: _override(spec) for t, spec in (overrides or {}).items()}
-    for token in given:
-        if token not in checked.texts:
-            raise InvalidArgumentError(f"overrides names {token!r}, which is none of the new tokens")
-    known = max(tokenizer.get_vocab().values(), default=-1) + 1
-    if known > old_rows:
+    given = {"vectors": vectors, "exclude_rows": exclude_rows}
+    checked, request = _request(tokenizer, new_tokens, init, seed, options, overrides or {}, given, side)
+    if len(checked.old.tokens) > old_rows:
         raise InvalidArgumentError(
-            f"the tokenizer has ids up to {known - 1}, but the model has {old_rows} rows: "
+            f"the tokenizer has ids up to {len(checked.old.tokens) - 1}, but the model has {old_rows} rows: "
             f"is this the model's own tokenizer?"
         )
-    multiple = 1 if pad_to_multiple_of is None else pad_to_multiple_of
-    if isinstance(multiple, bool) or not isinstance(multiple, int) or multiple < 1:
-        raise InvalidArgumentError(f"pad_to_multiple_of={multiple!r}: expected a positive integer")
-    new_rows = -(-max(old_rows, max(checked.ids) + 1) // multiple) * multiple
-    filled = sorted({*checked.ids, *range(old_rows, new_rows)})
-    plans = _plan(tokenizer, checked, init, options, given, old_rows)
+    plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
+    plans = _plan(request, checked, old_rows)
     report = ExpansionReport(
         init=init,
         seed=seed,
         options=dict(options),
         tokens=plans,
         old_num_embeddings=old_rows,
-        new_num_embeddings=new_rows,
+        new_num_embeddings=plan.new_num,
         bound=None,
         coverage=_coverage(plans),
         trainable_token_indices={name: list(checked.ids) for name in token_modules(tables, side)},
         dry_run=dry_run,
     )
-    if dry_run:
-        return report
+    if not dry_run:
+        _expand(tables, tokenizer, checked, request, plan, report, prefixes)
+    return report
 
+
+def _request(
+    tokenizer: Any,
+    new_tokens: Sequence[str | AddedToken],
+    init: str,
+    seed: int,
+    options: dict[str, Any],
+    overrides: Mapping[str, Override],
+    given: dict[str, Any],
+    side: Side,
+) -> tuple[CheckedTokens, RowRequest]:
+    """The tokens to add and how their rows are made, both checked."""
+    check_init(init, options)
+    checked = check_new_tokens(tokenizer, new_tokens, side)
+    for token in overrides:
+        if token not in checked.id_of:
+            raise InvalidArgumentError(f"overrides names {token!r}, which is none of the new tokens")
+    request = RowRequest(
+        init,
+        seed,
+        options,
+        checked.extended,
+        tokenizer,
+        overrides={checked.id_of[token]: spec for token, spec in overrides.items()},
+        vocabularies=(checked.old, checked.new),
+        split=checked.split,
+        **given,
+    )
+    return checked, request
+
+
+def _expand(
+    tables: EmbeddingTables,
+    tokenizer: Any,
+    checked: CheckedTokens,
+    request: RowRequest,
+    plan: ResizePlan,
+    report: ExpansionReport,
+    prefixes: Sequence[str] | None,
+) -> None:
+    """Makes the rows, writes them and adds the tokens, and adds to `report` what was done."""
+    filled, side = report.filled_rows, plan.side
+    made = make_rows(tables, request, plan, filled)
+    report.tables = fill_report(request, made)["tables"]
+    _tell(report, tables, made, filled, side)
     measured = any(t.side == side for t in tables.output_tables) and not _is_empty(prefixes)
-    meter = ShiftMeter(tables.model, tokenizer, prefixes, old_rows, seed) if measured else None
-    resized = tables.resize(new_rows, side=side)
-    if not resized.new_rows:  # the new ids fall on padding rows
-        sizes = {t.name: t.num_embeddings for t in tables.own_tables if t.side == side}
-        resized = ResizeResult(old_rows, old_rows, side, {name: range(n, n) for name, n in sizes.items()})
-    try:
-        fill = fill_new_rows(
-            tables,
-            resized,
-            init,
-            tokenizer=checked.extended,
-            old_tokenizer=tokenizer,
-            vectors=vectors,
-            seed=seed,
-            overrides=dict(
-                zip([checked.ids[checked.texts.index(t)] for t in given], given.values(), strict=True)
-            ),
-            exclude_rows=exclude_rows,
-            ids=filled,
-            **options,
-        )
-    except BaseException:
-        tables.resize(old_rows, side=side)
-        raise
-    tokenizer.add_tokens(checked.tokens)
-    assert tokenizer.convert_tokens_to_ids(checked.texts) == checked.ids
+    meter = ShiftMeter(tables.model, tokenizer, prefixes, plan.old_num, request.seed) if measured else None
+    token_of = {i: token for token, i in checked.id_of.items()}
+    told = {
+        "init": request.init,
+        "seed": request.seed,
+        "options": request.options,
+        "rows": [plan.old_num, plan.new_num],
+        "tokens": checked.id_of,
+        "overrides": {token_of[int(i)]: [r.name, given] for i, (r, given) in request.others.items()},
+        "tables": [
+            {"name": t["name"], "side": side, "rows": t["rows"], "source": t["source"]} for t in report.tables
+        ],
+    }
+    change(tables, plan, made, "expand_vocabulary", told, lambda: tokenizer.add_tokens(checked.tokens))
+    if meter is not None:
+        report.shift = meter.compare(filled)
 
-    report.tables = fill["tables"]
+
+def _tell(
+    report: ExpansionReport, tables: EmbeddingTables, made: Sequence[Any], filled: list[int], side: Side
+) -> None:
+    """Adds to `report` what the rows that were made say, and warns of equal ones. Nothing is written yet."""
     details = report.tables[0]["details"]
     if "shared_tokens" in details:  # looked up in vectors: known only now
         missing = details.get("without_source", [])
-        looked_up = sum(plan.init == init for plan in plans)
+        looked_up = sum(plan.init == report.init for plan in report.tokens)
         report.coverage = {
             "tokens": looked_up,
             "with_source": looked_up - len(missing),
             "without_source": missing,
         }
     output = next((t for t in tables.output_tables if t.side == side), None)
-    if output is not None:
+    report.caps_logits = _caps_logits(tables.model)
+    if output is not None and not report.caps_logits:
         name = output.tied_to or output.name
         usable = next(t["usable"] for t in report.tables if t["name"] == name)
         report.bound = expansion_bound(len(filled), usable)
-    if meter is not None:
-        report.shift = meter.compare(filled)
-    if len(checked.ids) > 1:
+    if len(report.tokens) > 1:
+        position = {i: p for p, i in enumerate(filled)}
+        positions = torch.tensor([position[i] for i in report.token_ids])
         report.min_distance = {
-            t.name: smallest_distance(tables.read(t)[checked.ids])
-            for t in tables.own_tables
-            if t.side == side
+            m.table.name: smallest_distance(_as_written(m)[positions])
+            for m in made
+            if isinstance(m, MadeRows)
         }
     same = [name for name, distance in report.min_distance.items() if distance == 0.0]
-    if same and init not in ("mean", "zeros"):
+    if same and report.init not in ("mean", "zeros"):
         warnings.warn(
-            f"some of the new tokens have equal rows in {', '.join(same)}: the model cannot tell them "
-            "apart until "
-            f"training moves them",
+            f"some of the new tokens have equal rows in {', '.join(same)}: the model cannot tell them apart "
+            f"until training moves them",
             VocabularyWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    record_event(
-        tables.model.config,
-        "expand_vocabulary",
-        init=init,
-        seed=seed,
-        options=options,
-        rows=[old_rows, new_rows],
-        tokens={plan.token: plan.id for plan in plans},
-        overrides={token: list(spec) for token, spec in given.items()},
-        tables=[
-            {"name": t["name"], "side": side, "rows": t["rows"], "source": t["source"]} for t in report.tables
-        ],
+
+
+def _caps_logits(model: PreTrainedModel) -> bool:
+    """Whether a model's head squeezes its logits: the mean row's may then exceed the mean of exp(logits)."""
+    return any(
+        value
+        for config in (model.config, model.config.get_text_config())
+        for key, value in vars(config).items()
+        if re.search(r"logits?_(soft_?)?cap", key) and not re.search(r"att|router", key)
     )
-    return report
+
+
+def _as_written(made: MadeRows) -> Tensor:
+    assert made.rows is not None
+    return made.rows.detach().to(made.table.parameter.dtype)
 
 
 def _is_empty(prefixes: Sequence[str] | None) -> bool:
     return prefixes is not None and len(prefixes) == 0
 
 
-def _override(spec: TokenOverride) -> tuple[str, dict[str, Any]]:
-    """Name and options of one entry of `overrides`, checked."""
-    if isinstance(spec, str):
-        name, given = spec, dict[str, Any]()
-    elif isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], str):
-        name, given = spec
-    else:
-        raise InvalidArgumentError(f"overrides has {spec!r}: expected a name or (name, option)")
-    record = check_init(name, {})
-    if not isinstance(given, Mapping):
-        if not record.options:
-            raise InvalidArgumentError(f"overrides has {spec!r}, but init {name!r} has no option")
-        given = {next(iter(record.options)): given}
-    record.check_options(dict(given))
-    return name, dict(given)
-
-
-def _plan(
-    tokenizer: Any,
-    checked: CheckedTokens,
-    init: str,
-    options: dict[str, Any],
-    overrides: Mapping[str, tuple[str, dict[str, Any]]],
-    old_rows: int,
-) -> list[TokenPlan]:
+def _plan(request: RowRequest, checked: CheckedTokens, old_rows: int) -> list[TokenPlan]:
     """What each new token will be made of. Raises what the initialiser would, before anything is changed."""
-    names = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), old_rows))))
+    tokenizer, old_tokens = request.old_tokenizer, checked.old.tokens
+
+    def pieces(record: Initializer, texts: list[str], options: Mapping[str, Any]) -> list[list[str] | None]:
+        if record.pieces is None:
+            return [None] * len(texts)
+        context = InitContext(
+            num_rows=len(texts),
+            embedding_dim=0,
+            num_embeddings=old_rows,
+            generator=torch.Generator(),
+            texts=texts,
+            existing_tokens=old_tokens,
+            tokenize=splitter(tokenizer, frozenset(checked.ids), old_rows, request.split),
+            unknown_id=tokenizer.unk_token_id,
+        )
+        return [[old_tokens[i] for i in ids] for ids in record.pieces(context, **options)]
+
+    plain = [token for token, i in checked.id_of.items() if i not in request.others]
+    shared = dict(zip(plain, pieces(request.record, plain, request.options), strict=True))
     plans = []
-    texts = [t for t in checked.texts if t not in overrides]
-    shared = dict(zip(texts, _sources(tokenizer, names, texts, init, options), strict=True))
-    for token, token_id in zip(checked.texts, checked.ids, strict=True):
-        name, ids = init, shared.get(token)
-        if token in overrides:
-            name, given = overrides[token]
-            ids = _sources(tokenizer, names, [token], name, given)[0]
-        source = None if ids is None else [names[i] for i in ids]
-        plans.append(TokenPlan(token, token_id, token_id < old_rows, name, source))
+    for token, i in checked.id_of.items():
+        if i in request.others:
+            record, options = request.others[i]
+            plans.append(TokenPlan(token, i, i < old_rows, record.name, pieces(record, [token], options)[0]))
+        else:
+            plans.append(TokenPlan(token, i, i < old_rows, request.init, shared[token]))
     return plans
-
-
-def _sources(
-    tokenizer: Any, names: list[str], texts: list[str], init: str, options: Mapping[str, Any]
-) -> list[list[int]] | list[None]:
-    if init not in FROM_OLD_TOKENS:
-        return [None] * len(texts)
-    context = InitContext(
-        num_rows=len(texts),
-        embedding_dim=0,
-        num_embeddings=len(names),
-        generator=torch.Generator(),
-        texts=texts,
-        existing_tokens=names,
-        tokenize=lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
-        unknown_id=tokenizer.unk_token_id,
-    )
-    return source_ids(init, context, **options)
 
 
 def _coverage(plans: list[TokenPlan]) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from ..errors import InvalidArgumentError, VocabularyWarning
+from ..tokens import Side, Vocabulary, read_vocabulary, split_texts
 
 
 @dataclass
@@ -18,70 +19,101 @@ class CheckedTokens:
     """Tokens that a tokenizer lacks, the ids it will give them, and a copy that has them."""
 
     tokens: list[str | AddedToken]
-    ids: list[int]
+    id_of: dict[str, int]
+    """Token -> id, in the order of `tokens`."""
     extended: Any
     """A copy of the tokenizer with the tokens in it."""
+    old: Vocabulary
+    """What the tokenizer has without them."""
+    split: dict[str, list[int]]
+    """Token -> the ids of its pieces, without it."""
 
     @property
-    def texts(self) -> list[str]:
-        """The tokens as strings."""
-        return [str(t) for t in self.tokens]
+    def ids(self) -> list[int]:
+        """The ids of the tokens."""
+        return list(self.id_of.values())
+
+    @property
+    def new(self) -> Vocabulary:
+        """What the tokenizer has with them."""
+        tokens = [*self.old.tokens, *[""] * (max(self.ids) + 1 - len(self.old.tokens))]
+        special = set(self.old.special)
+        for token, (text, i) in zip(self.tokens, self.id_of.items(), strict=True):
+            tokens[i] = text
+            if getattr(token, "special", False):
+                special.add(i)
+        return Vocabulary(tokens, frozenset(special), self.old.added | (set(self.ids) - special))
 
 
-def check_new_tokens(tokenizer: Any, new_tokens: Sequence[str | AddedToken]) -> CheckedTokens:
+def check_new_tokens(
+    tokenizer: Any, new_tokens: Sequence[str | AddedToken], side: Side = "shared"
+) -> CheckedTokens:
     """The tokens to add; `tokenizer` itself stays as it is.
 
     Empty and blank strings, and tokens that the tokenizer would never produce, raise `InvalidArgumentError`.
     Tokens given twice, tokens that are in the vocabulary (or whose text is one token of it) and tokens
     that the normaliser changes come with a `VocabularyWarning`; the first two are not added.
     """
+    old = read_vocabulary(tokenizer, side)
+    wanted, split = _wanted(tokenizer, new_tokens, old)
+    extended = copy.deepcopy(tokenizer)
+    extended.add_tokens(list(wanted.values()))
+    ids = [int(i) for i in extended.convert_tokens_to_ids(list(wanted))]
+    id_of = dict(zip(wanted, ids, strict=True))
+    _check_use(extended, id_of)
+    backend = getattr(extended, "_tokenizer", None)
+    shown = list(wanted) if backend is None else backend.decode_batch([[i] for i in ids])
+    for text, i, seen in zip(wanted, ids, shown, strict=True):
+        written = seen.strip()
+        if (written != text.strip() or backend is None) and (
+            written := extended.decode([i]).strip()
+        ) != text.strip():
+            _warn(f"the tokenizer's normaliser changes the token {text!r}: it matches and writes {written!r}")
+    return CheckedTokens(list(wanted.values()), id_of, extended, old, split)
+
+
+def _wanted(
+    tokenizer: Any, new_tokens: Sequence[str | AddedToken], old: Vocabulary
+) -> tuple[dict[str, str | AddedToken], dict[str, list[int]]]:
+    """Those of the tokens that the tokenizer lacks, by their text, and the pieces of each."""
     if isinstance(new_tokens, (str, AddedToken)):
         raise InvalidArgumentError(f"new_tokens={new_tokens!r}: expected a list of tokens")
-    wanted: dict[str, str | AddedToken] = {}
     for token in new_tokens:
         if not isinstance(token, (str, AddedToken)):
             raise InvalidArgumentError(f"new_tokens has {token!r}: expected strings or AddedToken")
-        text = str(token)
-        if not text.strip():
-            raise InvalidArgumentError(f"new_tokens has the empty token {text!r}")
+        if not str(token).strip():
+            raise InvalidArgumentError(f"new_tokens has the empty token {str(token)!r}")
+    texts = [str(token) for token in new_tokens]
+    vocabulary = set(old.tokens)
+    split = split_texts(tokenizer, texts)
+    pieces = dict(zip(texts, split, strict=True))
+    wanted: dict[str, str | AddedToken] = {}
+    for text, token, ids in zip(texts, new_tokens, split, strict=True):
         if text in wanted:
             _warn(f"the token {text!r} is given twice; it is added once")
-        elif text in tokenizer.get_vocab():
+        elif text in vocabulary:
             _warn(f"the token {text!r} is in the vocabulary already; its row stays as it is")
-        elif (known := _one_token(tokenizer, text)) is not None:
+        elif len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
+            known = tokenizer.convert_ids_to_tokens(ids[0])
             _warn(f"the text {text!r} is one token already, {known!r}; its row stays as it is")
         else:
             wanted[text] = token
     if not wanted:
         raise InvalidArgumentError("new_tokens has no token that the tokenizer lacks")
-    extended = copy.deepcopy(tokenizer)
-    tokens = list(wanted.values())
-    extended.add_tokens(tokens)
-    ids = [int(i) for i in extended.convert_tokens_to_ids(list(wanted))]
-    for text, i in zip(wanted, ids, strict=True):
-        _check_use(extended, text, i)
-    for text, i in zip(wanted, ids, strict=True):
-        written = extended.decode([i]).strip()
-        if written != text.strip():
-            _warn(f"the tokenizer's normaliser changes the token {text!r}: it matches and writes {written!r}")
-    return CheckedTokens(tokens, ids, extended)
+    return wanted, {text: pieces[text] for text in wanted}
 
 
-def _one_token(tokenizer: Any, text: str) -> str | None:
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    if len(ids) != 1 or ids[0] == tokenizer.unk_token_id:
-        return None
-    return tokenizer.convert_ids_to_tokens(ids[0])
-
-
-def _check_use(extended: Any, text: str, token_id: int) -> None:
-    """Raises when no ordinary text gives `token_id`."""
-    contexts = [f"a{text} a", f"a{text}"]
-    if not text[0].isspace():
-        contexts += [text, f"a {text} a"]
-    encoded = [extended(c, add_special_tokens=False)["input_ids"] for c in contexts]
-    if not any(token_id in ids for ids in encoded):
-        instead = extended.tokenize(text)
+def _check_use(extended: Any, id_of: dict[str, int]) -> None:
+    """Raises when no ordinary text gives a token's id."""
+    unused = list(id_of)
+    for context in ("a{} a", "a{}", "{}", "a {} a"):  # a token that starts with a blank follows a word
+        follows = context.startswith("a{")
+        tried = [text for text in unused if follows or not text[0].isspace()]
+        encoded = split_texts(extended, [context.format(text) for text in tried])
+        used = {text for text, ids in zip(tried, encoded, strict=True) if id_of[text] in ids}
+        unused = [text for text in unused if text not in used]
+    if unused:
+        text, instead = unused[0], extended.tokenize(unused[0])
         raise InvalidArgumentError(
             f"the tokenizer would never produce the new token {text!r} but makes {instead} of it: "
             f"give the token as its normaliser writes it, or AddedToken({text!r}, normalized=False)"
@@ -89,4 +121,4 @@ def _check_use(extended: Any, text: str, token_id: int) -> None:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, VocabularyWarning, stacklevel=4)
+    warnings.warn(message, VocabularyWarning, stacklevel=5)

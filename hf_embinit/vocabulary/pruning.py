@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,12 +10,16 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError
-from ..manifest import record_event
-from ..tables import EmbeddingTables
+from ..manifest import events_with
+from ..tables import EmbeddingTables, RowsOf
 from .compaction import compact_tokenizer, required_ids
-
-_ID_LISTS = ("suppress_tokens", "begin_suppress_tokens", "bad_words_ids")
-"""Fields of a generation config that hold ids without saying so in their name."""
+from .id_fields import (
+    id_fields,
+    named_by_number,
+    refuse_moved_meanings,
+    renumber,
+    tokenizer_id_fields,
+)
 
 
 @dataclass
@@ -46,44 +50,53 @@ def prune_vocabulary(model: PreTrainedModel, tokenizer: Any, keep: Iterable[str 
 
     A text whose tokens are all kept is split as before, and its logits for kept tokens are what they were;
     other texts are split into kept pieces. Special tokens, byte alphabets and the tokens that BPE merges
-    kept ones from stay too. Ids in the model's configurations follow. Padding rows of the matrix are
-    dropped.
+    kept ones from stay too, and so do those that configurations or the model's code name. Ids in all
+    configurations, in modules and in the tokenizer follow. Padding rows of the matrix are dropped, except
+    those that a configuration names.
 
     Works for tokenizers with a `tokenizer.json` (BPE, Unigram, WordPiece, WordLevel). Raises
     `InvalidArgumentError` for other tokenizers and for tokens that are not there, `UnsupportedModelError` for
-    models with two vocabularies; model and tokenizer are then as they were.
+    models with two vocabularies and where a new id would mean something else to the model's code; model and
+    tokenizer are then as they were.
     """
     tables = EmbeddingTables(model)
     old_rows = tables.vocab_size()
     wanted = _ids(tokenizer, keep)
-    also = required_ids(tokenizer, wanted, special={i for _, _, v in _id_fields(model) for i in _flat(v)})
+    fields = [*id_fields(tables.model, old_rows), *tokenizer_id_fields(tokenizer)]
+    named = set().union(*(field.ids for field in fields))
+    also = required_ids(tokenizer, wanted, special=named | named_by_number(tables.model, tokenizer))
     names = {i: token for token, i in tokenizer.get_vocab().items()}
     old_ids = sorted(wanted.union(*also.values()))
     if old_ids[-1] >= old_rows:
         raise InvalidArgumentError(
-            f"the tokenizer has id {old_ids[-1]}, but the model has {old_rows} rows: is this the "
-            "model's own tokenizer?"
+            f"the tokenizer has id {old_ids[-1]}, but the model has {old_rows} rows: is this the model's own "
+            f"tokenizer?"
         )
+    old_ids += sorted(i for i in named if i < old_rows and i not in names)  # rows without a token
     new_id = {old: new for new, old in enumerate(old_ids)}
+    refuse_moved_meanings(tables.model, old_rows, new_id)
     compacted = compact_tokenizer(tokenizer, new_id)
 
-    index = torch.tensor(old_ids)
-    rows = {t.name: tables.read(t)[index].clone() for t in tables.own_tables}
-    biases = {t.name: [b[index].clone() for b in tables.biases(t)] for t in tables.output_tables}
-    padding = {t.name: t.padding_index for t in tables.input_tables}
-    tables.resize(len(old_ids))
-    for table in tables.own_tables:
-        tables.write(table, rows[table.name], range(len(old_ids)))
+    index, ids = torch.tensor(old_ids), range(len(old_ids))
+    writes = [RowsOf(t, ids, tables.read(t)[index.to(t.parameter.device)]) for t in tables.own_tables]
     for table in tables.output_tables:
-        if table.bias:
-            tables.write_bias(table, biases[table.name], range(len(old_ids)))
-    for table in tables.input_tables:
-        if (old := padding[table.name]) is not None:
-            table.module.padding_idx = new_id.get(old)  # type: ignore[assignment]
-    for config, key, value in _id_fields(model):
-        setattr(config, key, _mapped(value, new_id))
-    tokenizer._tokenizer = compacted
-    report = PruneReport(
+        biases = [bias[index.to(bias.device)] for bias in tables.biases(table)]
+        writes.append(RowsOf(table, (), biases=biases, bias_ids=ids))
+    padding = [(table.module, table.padding_index) for table in tables.input_tables]
+    events = events_with(
+        tables.model.config, "prune_vocabulary", rows=[old_rows, len(old_ids)], old_ids=old_ids
+    )
+
+    def follow() -> None:
+        renumber(tables.model, fields, new_id)
+        for module, old in padding:
+            if old is not None:
+                module.padding_idx = new_id.get(old)  # type: ignore[assignment]
+        tokenizer._tokenizer = compacted
+        tables.model.config.embinit = events
+
+    tables.change(tables.plan(len(old_ids)), writes, follow)
+    return PruneReport(
         old_num_embeddings=old_rows,
         new_num_embeddings=len(old_ids),
         old_ids=old_ids,
@@ -91,8 +104,6 @@ def prune_vocabulary(model: PreTrainedModel, tokenizer: Any, keep: Iterable[str 
             reason: [names[i] for i in sorted(ids - wanted)] for reason, ids in also.items() if ids - wanted
         },
     )
-    record_event(tables.model.config, "prune_vocabulary", rows=[old_rows, len(old_ids)], old_ids=old_ids)
-    return report
 
 
 def _ids(tokenizer: Any, keep: Iterable[str | int]) -> set[int]:
@@ -107,27 +118,3 @@ def _ids(tokenizer: Any, keep: Iterable[str | int]) -> set[int]:
     if not ids:
         raise InvalidArgumentError("keep is empty")
     return ids
-
-
-def _id_fields(model: PreTrainedModel) -> Iterator[tuple[Any, str, Any]]:
-    """Every field of the model's configurations that holds token ids."""
-    inner = EmbeddingTables(model).model
-    configs = [inner.config, inner.config.get_text_config(), getattr(inner, "generation_config", None)]
-    for config in {id(c): c for c in configs if c is not None}.values():
-        for key, value in list(vars(config).items()):
-            if value is not None and (key.endswith(("_token_id", "_token_ids")) or key in _ID_LISTS):
-                yield config, key, value
-
-
-def _flat(value: Any) -> Iterator[int]:
-    if isinstance(value, (list, tuple)):
-        for one in value:
-            yield from _flat(one)
-    elif isinstance(value, int) and value >= 0:
-        yield value
-
-
-def _mapped(value: Any, new_id: dict[int, int]) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_mapped(one, new_id) for one in value]
-    return new_id.get(value, value)

@@ -55,7 +55,9 @@ class ExpansionReport:
     new_num_embeddings: int
     """Rows of the matrix; more than the tokenizer's when it is padded."""
     bound: float | None
-    """log(1 + m / n): what KL(p || p') cannot exceed when all m new rows are the mean of n old ones."""
+    """log(1 + m / n): what KL(p || p') cannot exceed when all m new rows are the mean of n old ones. It is of
+    exact arithmetic: rounding of rows and logits can pass it, in float16 by some per cent. None without a
+    head, and for heads that cap their logits, which have no such bound."""
     coverage: dict[str, Any] | None
     """Tokens, how many have a source of their own, and those that have none (they get the mean)."""
     shift: DistributionShift | None = None
@@ -67,6 +69,8 @@ class ExpansionReport:
     trainable_token_indices: dict[str, list[int]] = field(default_factory=dict)
     """Module -> ids, as `peft.LoraConfig(trainable_token_indices=...)` takes them."""
     dry_run: bool = False
+    caps_logits: bool = False
+    """Whether the head caps its logits (Gemma 2's `final_logit_softcapping`)."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -107,6 +111,7 @@ class ExpansionReport:
             lines.append(
                 f"  KL(p || p') over {s.prefixes} prefixes: mean {s.kl_mean:.3g}, largest {s.kl_max:.3g} nats"
                 + (f" (the mean row's bound: {self.bound:.3g})" if self.bound is not None else "")
+                + (" (no bound: the head caps its logits)" if self.caps_logits else "")
             )
             lines.append(
                 f"  probability of the new rows: mean {s.mass_mean:.3g}, largest {s.mass_max:.3g}; "

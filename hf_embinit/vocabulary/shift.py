@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..errors import UnsupportedModelError
-from ..measures.divergence import kl_divergence, new_token_mass, top1_agreement
+from ..measures import kl_divergence, new_token_mass, top1_agreement
 from .report import DistributionShift
 
 logger = logging.getLogger(__name__)
@@ -22,6 +22,10 @@ GENERATED_TEXTS, GENERATED_LENGTH = 4, 16
 
 _MAX_LOGITS = 2**24
 """Logits kept from before the change (64 MiB in float32): longer lists of prefixes are cut."""
+
+
+_MAX_PAIRED = 2048
+"""Rows whose distances are taken pair by pair."""
 
 
 class ShiftMeter:
@@ -110,7 +114,7 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
     inputs = {"input_ids": ids.to(model.device)}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
-    training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
@@ -122,7 +126,8 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
             f"out"
         ) from error
     finally:
-        model.train(training)
+        for module, training in modes:
+            module.training = training
     if not isinstance(logits, Tensor) or logits.dim() != 3 or model.get_output_embeddings() is None:
         return None
     return logits.flatten(0, 1).float().cpu()
@@ -146,8 +151,16 @@ def _generated(model: PreTrainedModel, tokenizer: Any, num_rows: int, generator:
 
 
 def smallest_distance(rows: Tensor) -> float:
-    """The smallest Euclidean distance between two of at least two rows `[R, D]`."""
+    """The smallest Euclidean distance between two of at least two rows `[R, D]`.
+
+    Of more than 2,048 rows whether two are equal, and the smallest distance among the first 2,048: that of
+    all pairs would cost more than everything else.
+    """
     rows = rows.float()
+    if len(rows) > _MAX_PAIRED:
+        if len(rows.unique(dim=0)) < len(rows):
+            return 0.0
+        rows = rows[:_MAX_PAIRED]
     centered = rows - rows.mean(0)
     squares = centered.square().sum(1)
     smallest = math.inf

@@ -2,6 +2,10 @@
 
     python tests/benchmarks/bench_expansion.py
     python tests/benchmarks/bench_expansion.py --sizes 50257x768 --rows 8 100 --dtypes float32 --repeats 5
+    python tests/benchmarks/bench_expansion.py --tokenizer bert-base-multilingual-cased --tokens 10000
+
+The last compares `expand_vocabulary` (without the comparison of distributions) with `add_tokens` and a plain
+resize, for a tiny model of that tokenizer.
 
 Both resize the same model in turns, in one process: tied embeddings without layers, values with a mean.
 The time is the median of the repeats; the extra memory is the highest resident set during the resize minus
@@ -11,6 +15,7 @@ that before it, so it includes the new matrix, whose size stands beside it.
 from __future__ import annotations
 
 import argparse
+import copy
 import ctypes
 import gc
 import statistics
@@ -18,7 +23,7 @@ import time
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, logging
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, logging
 
 import hf_embinit
 
@@ -75,6 +80,31 @@ def measure(
     return seconds, extra
 
 
+def measure_tokens(name: str, count: int) -> None:
+    """Prints the seconds of adding `count` tokens, plain and by each initialiser, and the ratio."""
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    tokens = [f"zq{i}xv" for i in range(count)]
+
+    def seconds(init: str | None) -> float:
+        model, own = model_of(len(tokenizer), 32, torch.float32), copy.deepcopy(tokenizer)
+        start = time.perf_counter()
+        if init is None:
+            own.add_tokens(tokens)
+            model.resize_token_embeddings(len(own))
+        else:
+            options = {"copy": {"of": 5}, "description": {"text": "a word"}}.get(init, {})
+            hf_embinit.expand_vocabulary(model, own, tokens, init, prefixes=(), **options)
+        return time.perf_counter() - start
+
+    seconds("mean")
+    plain = statistics.median(seconds(None) for _ in range(3))
+    print(f"{'add_tokens and resize':>24} {plain:>7.2f}s")
+    for record in hf_embinit.list_initializers():
+        if "vectors" not in record.needs:
+            taken = seconds(record.name)
+            print(f"{record.name:>24} {taken:>7.2f}s {taken / plain:>6.1f}x", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -83,8 +113,13 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[8, 100, 1000])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tokenizer", help="folder or Hub id: add --tokens to this one instead")
+    parser.add_argument("--tokens", type=int, default=10000)
     args = parser.parse_args()
     logging.set_verbosity_error()
+    if args.tokenizer:
+        measure_tokens(args.tokenizer, args.tokens)
+        return
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     print(
         f"{'size':>13} {'dtype':>9} {'rows':>5} {'library':>9} {'ours':>8} {'ratio':>6} {'library':>9} "

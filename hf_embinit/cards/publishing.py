@@ -1,0 +1,284 @@
+"""`publish`: a run's checkpoints, record, figures and card as one repository of the Hub."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..display import printable
+from ..errors import InvalidArgumentError, PublishError, RunFolderError
+from ..foreign import read_json
+from ..hub import INIT_BRANCH, LIST_NAME, Branch, HubRepository
+from ..manifest import read_manifest
+from ..records import (
+    NO_EFFECT,
+    RESULTS_NAME,
+    RunFiles,
+    RunRecord,
+    public_record,
+    read_record,
+    run_files,
+    samples_name,
+    shorten,
+    to_plain,
+)
+from .cards import CARD_SAMPLES, init_page, run_pages
+
+if TYPE_CHECKING:
+    from transformers import TrainingArguments
+
+logger = logging.getLogger(__name__)
+
+_FRONT_MATTER = re.compile(rb"\s*---\r?\n.*?\n---\s*?(\n|$)", re.DOTALL)
+"""All that the README of a repository has that was made on the Hub's own page."""
+_WAY_OUT = (
+    "Choose another name, or replace it with overwrite=True (`python -m hf_embinit publish --overwrite`)."
+)
+_IDENTITY = ("task", "dataset", "init", "tokenizer", "seed")
+
+
+@dataclass(frozen=True)
+class Publication:
+    """Where a run is on the Hub."""
+
+    repo_id: str
+    url: str
+    commit: str
+    """Of `main`: the trained model."""
+    init_commit: str | None
+    """Of the branch `init`: the model before step 1; None when the run kept none."""
+
+    def __str__(self) -> str:
+        lines = [f"{'published:':<20}{self.url} ({self.commit[:8]})"]
+        if self.init_commit:
+            lines.append(f"{'initialised model:':<20}revision={INIT_BRANCH!r} ({self.init_commit[:8]})")
+        return "\n".join(lines)
+
+
+def publish(
+    run_folder: str | os.PathLike[str],
+    repo_id: str,
+    *,
+    private: bool | None = None,
+    token: str | None = None,
+    license: str | None = None,
+    overwrite: bool = False,
+) -> Publication:
+    """Publishes a finished run as the Hub repository `repo_id` (`owner/name`, or `name` of one's own).
+
+    `main` gets the trained model, the tokenizer, `results.json`, figures, the card and evaluation results;
+    the branch `init` gets the model before step 1. Both load with `from_pretrained`, a vanilla transformer
+    with `trust_remote_code=True` where hf_embinit is not installed. One commit a branch; a failure leaves
+    the repository as it was, and publishing again is safe: what has not changed is not sent. The run folder
+    is only read. Folders of this machine are cut from what is published.
+
+    `private` makes a new repository private; None takes the account's default. `token` defaults to the one
+    that is logged in. `license` is a Hub identifier for the weights. `overwrite` permits a repository that
+    holds something other than this run.
+
+    Raises `RunFolderError` for a folder that holds no finished run with safetensors, or files that differ
+    from what the run wrote, and `PublishError` when the Hub does not take it: token, name, connection,
+    another push at once.
+    """
+    run = _read_run(Path(run_folder), license)  # a folder that cannot be published ends here
+    repository = HubRepository(repo_id, private=private, token=token)
+    main = repository.main()
+    if not overwrite:
+        _check_free(repository, main, run.record.to_dict())
+    main.add(run.files.trained)
+    init: Branch | None = None
+    if run.files.initialised:
+        init = repository.branch(INIT_BRANCH)
+        init = init or Branch(INIT_BRANCH, main.head, False, set(main.paths), main.listed)
+        init.add({**run.files.initialised, **run.init_pages(repository.repo_id)})
+    commit, init_commit = repository.commit(
+        main, init, run.record.title, lambda made: run.pages(repository.repo_id, made)
+    )
+    url = f"{repository.api.endpoint}/{repository.repo_id}"
+    return Publication(repository.repo_id, url, commit, init_commit)
+
+
+def planned_files(
+    run_folder: str | os.PathLike[str], repo_id: str, license: str | None = None
+) -> dict[str, dict[str, int]]:
+    """What `publish` would send, without asking the Hub: branch -> path -> bytes."""
+    run = _read_run(Path(run_folder), license)
+    init = {**run.files.initialised, **run.init_pages(repo_id)} if run.files.initialised else {}
+    main = {**run.files.trained, **run.pages(repo_id, "0" * 40 if init else None)}
+    return {
+        branch: {path: _size(content) for path, content in sorted(files.items())}
+        for branch, files in (("main", main), (INIT_BRANCH, init))
+        if files
+    }
+
+
+def _size(content: Path | bytes) -> int:
+    return len(content) if isinstance(content, bytes) else content.stat().st_size
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A finished run as strangers may see it."""
+
+    folder: Path
+    record: RunRecord
+    files: RunFiles
+    license: str | None
+
+    def pages(self, repo_id: str, init_commit: str | None) -> dict[str, bytes]:
+        """Record, card and evaluation results; the card names the commit of `init` that belongs to them."""
+        at = f'`revision="{INIT_BRANCH}"` (for this run, `revision="{init_commit}"`)' if init_commit else None
+        pages = run_pages(
+            self.folder,
+            self.record,
+            manifest=read_manifest(self.folder / self.files.models[0]),
+            samples=_samples(self.folder, self.record),
+            figures=self.files.figures,
+            repo_id=repo_id,
+            license=self.license,
+            initialized_at=at,
+        )
+        told = json.dumps(self.record.to_dict(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        return {RESULTS_NAME: told.encode(), **{path: text.encode() for path, text in pages.items()}}
+
+    def init_pages(self, repo_id: str) -> dict[str, bytes]:
+        """The card of the model before step 1."""
+        model = self.files.models[0]
+        config = read_json(self.folder / "init" / model / "config.json", error=RunFolderError)
+        return {"README.md": init_page(self.record, config, repo_id, model, self.license).encode()}
+
+
+def _read_run(folder: Path, license: str | None) -> _Run:
+    return _Run(folder, public_record(read_record(folder)), run_files(folder), license)
+
+
+@dataclass(frozen=True)
+class PushTarget:
+    """Where a recipe publishes its run when it is finished."""
+
+    repo_id: str
+    private: bool | None
+    token: str | None
+
+    def publish(self, run_folder: str | os.PathLike[str]) -> str:
+        """Publishes a run folder; gives the lines to print. Raises `PublishError`, which says what to do."""
+        try:
+            return str(publish(run_folder, self.repo_id, private=self.private, token=self.token))
+        except PublishError as error:
+            raise PublishError(
+                f"{error} The run itself is finished: `python -m hf_embinit publish {run_folder} "
+                f"{self.repo_id}` publishes it."
+            ) from error
+
+
+def take_push_to_hub(args: TrainingArguments, **identity: Any) -> PushTarget | None:
+    """Takes `--push_to_hub` out of the Trainer's hands, which would push checkpoints on the way; None when it
+    is not set.
+
+    Called before any work: the main process checks the token, makes the repository `--hub_model_id` (private
+    with `--hub_private_repo`) and sees that it holds no other run. `identity` is what tells runs apart:
+    `task`, `dataset`, `init`, `tokenizer`, `seed`, and `arguments`, as the record has them. Raises
+    `PublishError` and `InvalidArgumentError`.
+    """
+    return take_pushes_to_hub(args, [identity.pop("init")], **identity)[0]
+
+
+def take_pushes_to_hub(
+    args: TrainingArguments, inits: Sequence[str], **identity: Any
+) -> list[PushTarget | None]:
+    """The same for a recipe that makes a run of each of `inits`: of several, each has a repository of its
+    own, `<hub_model_id>-<init>`."""
+    if not args.push_to_hub:
+        return [None] * len(inits)
+    if getattr(args, "hub_revision", None):
+        raise InvalidArgumentError(
+            f"--hub_revision {args.hub_revision}: a run is published on main and {INIT_BRANCH!r}, "
+            "leave the flag out"
+        )
+    args.push_to_hub = False
+    name = args.hub_model_id or Path(str(args.output_dir)).resolve().name
+    names = [name] if len(inits) == 1 else [f"{name}-{init}" for init in inits]
+    targets: list[PushTarget | None] = []
+    for name, init in zip(names, inits, strict=True):
+        if args.process_index == 0:
+            repository = HubRepository(name, private=args.hub_private_repo, token=args.hub_token)
+            _check_free(repository, repository.main(), {**identity, "init": init})
+            name = repository.repo_id
+            logger.info("The finished run will be published as %s.", name)
+        targets.append(PushTarget(name, args.hub_private_repo, args.hub_token))
+    return targets
+
+
+def check_readme(repository: HubRepository, main: Branch) -> None:
+    """Raises `PublishError` when a README would be replaced that is not as an earlier publication left it."""
+    if "README.md" not in main.paths:
+        return
+    readme = repository.read("README.md", main.head)
+    ours = main.listed.get("README.md") == f"sha256:{hashlib.sha256(readme).hexdigest()}"
+    if not ours and _FRONT_MATTER.sub(b"", readme, count=1).strip():
+        raise PublishError(
+            f"{repository.repo_id} has a README.md that somebody wrote or changed by hand. {_WAY_OUT}"
+        )
+
+
+def _check_free(repository: HubRepository, main: Branch, ours: Mapping[str, Any]) -> None:
+    """Raises `PublishError` when the repository holds something other than this run: another one, the same
+    with other settings, or a README that someone wrote by hand. `ours` has `arguments` and `data`, where they
+    are known, beside what tells runs apart."""
+    check_readme(repository, main)
+    held = main.paths - {".gitattributes", "README.md"}
+    if not held:
+        return
+    found: Any = {}
+    if RESULTS_NAME in held:
+        with suppress(ValueError, RecursionError):
+            found = json.loads(repository.read(RESULTS_NAME, main.head))
+    found = found if isinstance(found, dict) else {}
+    mine = {key: shorten(ours[key]) for key in _IDENTITY if key in ours}
+    theirs = {key: found.get(key) for key in mine}
+    if mine != theirs:
+        named = [f"{k} {v}" for k, v in theirs.items() if v is not None] or sorted(held - {LIST_NAME})[:3]
+        raise PublishError(
+            f"{repository.repo_id} is taken: it holds {printable(', '.join(named))[:300]}. {_WAY_OUT}"
+        )
+    changed = _other_settings(ours.get("arguments") or {}, found.get("arguments"))
+    changed += _other_settings(_digests(ours.get("data")), _digests(found.get("data")))
+    if changed:
+        raise PublishError(
+            f"{repository.repo_id} is taken: it holds this run with other settings, "
+            f"{printable(', '.join(changed[:3]))[:300]}. {_WAY_OUT}"
+        )
+
+
+def _digests(data: Any) -> dict[str, Any]:
+    """What the data and vectors of a run were: split -> digest."""
+    parts = data.items() if isinstance(data, dict) else ()
+    return {f"{split} of digest": used.get("sha256") for split, used in parts if isinstance(used, dict)}
+
+
+def _other_settings(ours: Mapping[str, Any], theirs: Any) -> list[str]:
+    """Arguments of two runs that differ, in words; those that decide no result are left out."""
+    theirs = theirs if isinstance(theirs, dict) else {}
+    ours = shorten(to_plain(ours))
+    return [
+        f"{key} {theirs[key]}"
+        for key in sorted(set(ours) & set(theirs))
+        if ours[key] != theirs[key] and key not in NO_EFFECT
+    ]
+
+
+def _samples(folder: Path, record: RunRecord) -> list[dict[str, Any]]:
+    """The first samples that the recipe kept."""
+    file = folder / samples_name(record)
+    if not file.is_file():
+        return []
+    with open(file, encoding="utf-8") as lines:
+        return [json.loads(line) for _, line in zip(range(CARD_SAMPLES), lines, strict=False)]

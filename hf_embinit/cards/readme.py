@@ -1,0 +1,93 @@
+"""The generated tables of the README: what there is, where it comes from, what came out.
+
+A block stands between `<!-- name -->` and `<!-- end -->`; all else is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from ..display import markdown_table
+from ..initializers import list_initializers
+from ..records import read_records, results_table
+from ..studies import list_studies, load_study
+
+_BLOCK = re.compile(r"(<!-- (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_SHOWN_RESULTS = ("translate", "sentiment")
+_MAKES = {"table": "a whole table", "rows": "rows for new tokens"}
+PAPERS = [
+    ("Glorot & Bengio 2010, Eq. 16", "Xavier-uniform tables", "hf_embinit.moments.xavier_bound"),
+    (
+        "Kim et al. 2024, Eq. 1 and 4",
+        "A table moved to the moments of another",
+        "hf_embinit.moments.standardize",
+    ),
+    ("Kim et al. 2024, Eq. 2", "Position encodings", "hf_embinit.measures.statistics.position_encoding"),
+    (
+        "Kim et al. 2024, Eq. 3",
+        "Words and positions in their sum",
+        "hf_embinit.measures.absorption.absorption",
+    ),
+    ("Kim et al. 2024, section 3.4", "Shuffled entries", "hf_embinit.moments.shuffle"),
+    (
+        "Kim et al. 2024, Table 4",
+        "The transformations",
+        "hf_embinit.measures.absorption.table_4_transformations",
+    ),
+    (
+        "Kim et al. 2024, Tables 2, 4, 6 and 8",
+        "The same of your own vectors",
+        "hf-embinit analyze vectors.txt --html",
+    ),
+    ("Zhang 2021, sections 3 to 6", "The interventions", "hf-embinit surgery --list"),
+    ("Zhang 2021, sections 3 to 6", "One or several of them", "hf_embinit.surgery.apply"),
+    ("Zhang 2021, Table 2", "Vocabularies compared", "hf_embinit.measures.overlap.vocabulary_overlap"),
+    (
+        "Zhang 2021, Table 2",
+        "English-like contexts",
+        "hf_embinit.measures.overlap.english_like_contexts",
+    ),
+    ("The Butterfly Effect", "KNN match similarity", "hf_embinit.measures.knn.knn_match_similarity"),
+    ("Hewitt 2021", "New tokens in one call", "hf_embinit.vocabulary.expand_vocabulary"),
+    ("Hewitt 2021", "The bound on the KL divergence", "hf_embinit.measures.divergence.expansion_bound"),
+    ("Pennington et al. 2014", "GloVe vectors of your own text", "hf_embinit.vectors.train_glove"),
+]
+"""Part of a paper, what it is, and the function or command that does it."""
+
+
+def render_readme(text: str, results: Path) -> str:
+    """The README with its generated blocks as they are today; `results` is the folder of the run records.
+
+    Blocks of other names stay as they are.
+    """
+    make: dict[str, Callable[[], str]] = {
+        "initialisers": _initialisers,
+        "papers": _papers,
+        "results": lambda: "\n".join(results_table(read_records(results / name)) for name in _SHOWN_RESULTS),
+    }
+
+    def block(found: re.Match[str]) -> str:
+        start, name, old, end = found.groups()
+        return f"{start}\n{make[name]()}\n{end}" if name in make else f"{start}{old}{end}"
+
+    return _BLOCK.sub(block, text)
+
+
+def _initialisers() -> str:
+    rows = [
+        [", ".join(f"`{name}`" for name in (r.name, *r.aliases)), _MAKES[r.purpose], r.summary, r.reference]
+        for r in list_initializers()
+    ]
+    return markdown_table(["name", "makes", "what", "source"], rows)
+
+
+def _papers() -> str:
+    """`PAPERS`, and each study that `recipes/reproduce.py` runs."""
+    studies = [load_study(name) for name in list_studies()]
+    rows = [(s.file.source, s.title, f"python recipes/reproduce.py {s.name}") for s in studies]
+    return markdown_table(
+        ["paper", "what", "code"],
+        [[source, what, f"`{code}`"] for source, what, code in sorted(PAPERS + rows)],
+    )

@@ -1,0 +1,134 @@
+"""Cards of runs of which only the record is kept: rendered from `results.json` alone, with an index."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..display import markdown_table
+from ..errors import RunFolderError
+from ..records import RESULTS_NAME, RunRecord, read_record, write_text
+from . import text as words
+from .cards import render_card, shown_scores
+
+INDEX = "README.md"
+_CLASSES = {
+    "translation": "ForConditionalGeneration",
+    "classification": "ForSequenceClassification",
+    "language_modeling": "ForCausalLM",
+}
+_NOT_SHOWN = ("max_train_samples", "max_eval_samples", "max_predict_samples", "twin_seeds")
+
+
+def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> dict[str, str]:
+    """The cards of every run record below `results`, as files of `folder`: name -> text, and the index.
+
+    Records of other things (reports, comparisons) are passed over, and so are runs on a part of their data
+    and pairs of models, which stand in tables only. A card says where its record is, relative
+    to `folder`. The same records give the same text.
+    """
+    results, folder = Path(results), Path(folder)
+    cards: dict[str, str] = {}
+    rows = []
+    for path in sorted(results.rglob(RESULTS_NAME)):
+        try:
+            record = read_record(path)
+        except RunFolderError:
+            continue
+        if any(record.arguments.get(name) for name in _NOT_SHOWN):
+            continue
+        place = path.parent.relative_to(results)
+        name = "-".join(place.parts) + ".md"
+        cards[name] = _card(record, path.parent, folder)
+        score = next((f"{metric} {value}" for metric, value, _ in shown_scores(record)), "")
+        cells = [f"[{place}]({name})", record.task.replace("_", " "), words.base_name(record.dataset)]
+        rows.append([*cells, f"`{record.init}`", str(record.seed), score])
+    header = ["run", "task", "data", "initializer", "seed", "first score"]
+    cards[INDEX] = "\n".join(
+        [
+            "# Model cards of the reference runs",
+            "",
+            "One card a run, rendered from its record under "
+            f"[`{_link(results, folder)}`]({_link(results, folder)}). The checkpoints themselves are not "
+            "kept here: the recipe named in a card makes them again, and `hf-embinit publish` puts a run "
+            "folder on the Hub with such a card.",
+            "",
+            markdown_table(header, rows),
+        ]
+    )
+    return cards
+
+
+def write_reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[str]:
+    """Writes `reference_cards` into `folder` and removes cards of its index whose records are gone; gives the
+    names of the files."""
+    folder = Path(folder)
+    cards = reference_cards(results, folder)
+    index = folder / INDEX
+    before = re.findall(r"\]\(([\w.-]+\.md)\)", index.read_text(encoding="utf-8")) if index.is_file() else []
+    for name in set(before) - set(cards):
+        (folder / name).unlink(missing_ok=True)
+    for name, text in cards.items():
+        write_text(folder / name, text)
+    return sorted(cards)
+
+
+def manifest_of_record(record: RunRecord) -> list[dict[str, Any]]:
+    """The event of initialisation that a checkpoint would carry, as far as the record tells it."""
+    event: dict[str, Any] = {"event": "initialize", "init": record.init, "seed": record.seed}
+    if record.metrics.get("new_tokens"):
+        added = {"tokens added": int(record.metrics["new_tokens"]), "to": words.base_name(record.tokenizer)}
+        return [{**event, "event": "expand", **added}]
+    if record.init in ("none", "kept"):
+        return []
+    two = len(record.embedding_statistics) > 1
+    tables = []
+    for name in record.embedding_statistics:
+        target = two and "decoder" in name.split(".")
+        vectors = record.arguments.get("target_vectors" if target else "vectors")
+        vectors = vectors or record.arguments.get("vectors")
+        tables.append(
+            {
+                "name": name,
+                "side": ("target" if target else "source") if two else None,
+                "source": {"name": vectors} if vectors else None,
+                "coverage": record.coverage.get(name),
+            }
+        )
+    return [{**event, "tables": tables}]
+
+
+def _card(record: RunRecord, run: Path, folder: Path) -> str:
+    figures = {
+        figure.stem.replace("_", " ").capitalize(): _link(figure, folder)
+        for figure in sorted((run / "figures").glob("*.png"))
+    }
+    card = render_card(
+        record,
+        manifest=manifest_of_record(record),
+        config=_config(record),
+        figures=figures,
+        repo_id=None,
+        folder=f"runs/{Path(record.arguments.get('output_dir') or run).name}",
+        record_at=_link(run / RESULTS_NAME, folder),
+    )
+    return str(card).rstrip() + "\n"
+
+
+def _config(record: RunRecord) -> dict[str, Any]:
+    """As much of the model's config as follows from the record."""
+    config: dict[str, Any] = {"architectures": [_CLASSES.get(record.task, "")]}
+    if _is_vanilla(record.task, record.arguments):
+        config |= {"model_type": "vanilla_transformer"}
+    return config
+
+
+def _is_vanilla(task: str, arguments: Mapping[str, Any]) -> bool:
+    return task == "translation" or arguments.get("model") == "vanilla"
+
+
+def _link(path: Path, folder: Path) -> str:
+    return Path(os.path.relpath(path, folder)).as_posix()

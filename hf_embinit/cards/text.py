@@ -1,0 +1,303 @@
+"""The words of a model card: manifest, settings, limits and citations, as Markdown lines and table cells."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..display import markdown_code, markdown_text
+from ..errors import UnknownNameError
+from ..initializers import Initializer, get_initializer
+from ..manifest import row_ids
+from ..records import RunRecord
+from ..tasks import task_of
+
+_AUTO_CLASSES = {
+    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
+    "ForSequenceClassification": "AutoModelForSequenceClassification",
+    "ForCausalLM": "AutoModelForCausalLM",
+    "LMHeadModel": "AutoModelForCausalLM",
+    "ForMaskedLM": "AutoModelForMaskedLM",
+}
+_CODE_WIDTH = 110
+_SETTINGS = {
+    "model": "model",
+    "surgery": "surgery",
+    "donor": "donor of embeddings",
+    "tokenizer": "tokenizer",
+    "train_file": "training file, in place of the data set's",
+    "validation_file": "validation file, in place of the data set's",
+    "test_file": "test file, in place of the data set's",
+    "source_lang": "source language",
+    "target_lang": "target language",
+    "max_length": "tokens a text at most",
+    "learning_rate": "learning rate",
+    "lr_scheduler_type": "schedule",
+    "optim": "optimizer",
+    "adam_beta1": "Adam beta 1",
+    "adam_beta2": "Adam beta 2",
+    "adam_epsilon": "Adam epsilon",
+    "warmup_steps": "warm-up (steps, or share of them)",
+    "weight_decay": "weight decay",
+    "num_train_epochs": "epochs",
+    "max_steps": "steps at most",
+    "per_device_train_batch_size": "batch size per device",
+    "gradient_accumulation_steps": "gradient accumulation",
+    "d_model": "width",
+    "d_ff": "feed-forward width",
+    "num_layers": "layers a stack",
+    "num_heads": "heads",
+    "norm_position": "layer norm",
+    "dropout_rate": "dropout",
+    "position_encoding": "positions",
+    "freeze_embeddings": "embeddings frozen",
+    "num_beams": "beams",
+    "bf16": "bf16",
+    "fp16": "fp16",
+}
+_BIBTEX = {
+    "Kim et al. 2024": """@misc{kim2024initializing,
+  title  = {On Initializing Transformers with Pre-trained Embeddings},
+  author = {Kim, Ha Young and Balasubramanian, Niranjan and Kang, Byungkon},
+  year   = {2024},
+  eprint = {2407.12514},
+  archivePrefix = {arXiv}
+}""",
+    "Hewitt 2021": """@misc{hewitt2021initializing,
+  title  = {Initializing New Word Embeddings for Pretrained Language Models},
+  author = {Hewitt, John},
+  year   = {2021}
+}""",
+    "Zhang 2021": """@mastersthesis{zhang2021general,
+  title  = {General Benefits of Mono-lingual Pre-training in Transformers},
+  author = {Zhang, Jiacheng},
+  school = {The University of Arizona},
+  year   = {2021}
+}""",
+    "Glorot & Bengio 2010": """@inproceedings{glorot2010understanding,
+  title     = {Understanding the difficulty of training deep feedforward neural networks},
+  author    = {Glorot, Xavier and Bengio, Yoshua},
+  booktitle = {AISTATS},
+  year      = {2010}
+}""",
+    "sacreBLEU": """@inproceedings{post2018call,
+  title     = {A Call for Clarity in Reporting BLEU Scores},
+  author    = {Post, Matt},
+  booktitle = {WMT},
+  year      = {2018}
+}""",
+}
+
+
+def base_name(dataset: str) -> str:
+    """The last part of a Hub id or path."""
+    return dataset.rstrip("/").split("/")[-1]
+
+
+def describe_manifest(manifest: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The events of `config.embinit` in words, one Markdown list item each, oldest first."""
+    lines = []
+    for event in manifest:
+        told = ("event", "init", "tables", "version")
+        facts = [
+            f"{cell(k)} {cell(v)}" for k, v in event.items() if k not in told and v not in ({}, [], None)
+        ]
+        init = event.get("init")
+        if init:
+            known = _registered(init)
+            facts.insert(0, markdown_code(init) + (f" ({known.summary}; {known.reference})" if known else ""))
+        lines.append(f"- **{cell(event.get('event', 'event'))}**: {', '.join(facts)}.")
+        lines += [f"  - {_describe_table(table)}" for table in event.get("tables") or ()]
+    return lines or ["The checkpoint carries no record of how it was initialized."]
+
+
+def _describe_table(table: Mapping[str, Any]) -> str:
+    text = markdown_code(table.get("name")) + (f" ({cell(table['side'])})" if table.get("side") else "")
+    rows = table.get("rows") or []
+    if rows:
+        ids = row_ids(rows)
+        whole = len(ids) == ids[-1] - ids[0] + 1
+        text += f", rows {ids[0]} to {ids[-1]}" if whole else f", {len(ids)} rows"
+    source = table.get("source")
+    if source:
+        text += f": vectors from {markdown_code(source.get('name'))}"
+        extra = [f"{k} {cell(source[k])}" for k in ("revision", "digest") if source.get(k)]
+        text += f" ({', '.join(extra)})" if extra else ""
+    covered = table.get("coverage")
+    if covered and covered.get("types"):
+        found, types = covered["types_found"], covered["types"]
+        text += f"; {found:,} of {types:,} tokens found ({100 * found / types:.1f}%)"
+        if covered.get("tokens"):
+            text += f", {100 * covered['tokens_found'] / covered['tokens']:.1f}% of their occurrences"
+        if found < types:
+            text += "; the others drawn at random"
+    return text + "."
+
+
+def _registered(init: str) -> Initializer | None:
+    try:
+        return get_initializer(init)
+    except UnknownNameError:
+        return None
+
+
+def citations(record: RunRecord, manifest: Sequence[Mapping[str, Any]]) -> str:
+    """BibTeX of the study, of what the initializers are from, and of the tools that signed a score."""
+    inits = {record.init, *(str(event.get("init")) for event in manifest)}
+    sources = [known.reference for known in map(_registered, inits) if known]
+    if any(event.get("event") == "surgery" for event in manifest):
+        sources.append("Zhang 2021")
+    if any("tok:" in signature for signature in record.signature.values()):
+        sources.append("sacreBLEU")
+    return "\n\n".join(
+        entry
+        for name, entry in _BIBTEX.items()
+        if name == "Kim et al. 2024" or any(name in source for source in sources)
+    )
+
+
+def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]]:
+    """Data, settings and cost of the run."""
+    link = f"[{hub_id}](https://huggingface.co/datasets/{hub_id})"
+    task = task_of(record.task, record.metrics)
+    recipe = task.recipe if task else "language_model.py"
+    rows = [("recipe", f"`recipes/{recipe}`"), ("data", link if hub_id else cell(record.dataset))]
+    for split, used in record.data.items():
+        label, of = f"{split} set", "texts and labels"
+        if split.startswith("vectors"):
+            label, of = split, "tokens and rows"
+        rows.append((label, f"{used['rows']:,} rows, SHA-256 of {of} {markdown_code(used['sha256'])}"))
+    for key, label in _SETTINGS.items():
+        if record.arguments.get(key) not in (None, "", -1, False):
+            rows.append((label, cell(record.arguments[key])))
+    cost = record.runtime
+    if cost.get("device"):
+        processes = cost.get("world_size", 1)
+        rows.append(
+            ("hardware", cell(cost["device"]) + (f", {processes} processes" if processes > 1 else ""))
+        )
+    if cost.get("train_seconds"):
+        rows.append(("training time", f"{cost['train_seconds']:,.0f} s"))
+    if cost.get("tokens_per_second"):
+        rows.append(("training speed", f"{cost['tokens_per_second']:,.0f} tokens/s"))
+    return rows
+
+
+def signature(text: str | None) -> str:
+    """A metric's signature as a table cell."""
+    return markdown_code(text) if text else ""
+
+
+def cell(value: Any) -> str:
+    """`value` as words of Markdown, on one line of a table too."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value, ensure_ascii=False)
+    return markdown_text(value)
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e6:.1f} million" if parameters >= 1e5 else f"{parameters:,}"
+
+
+def _pretrained(record: RunRecord) -> str | None:
+    """The pre-trained model that a classifier started from."""
+    model = record.arguments.get("model", "vanilla")
+    return model if record.task == "classification" and model != "vanilla" else None
+
+
+def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | None) -> str:
+    """What the model is, in two sentences."""
+    kind = f"A `{config['model_type']}` model" if config.get("model_type") else "A model"
+    task = record.task.replace("_", " ")
+    languages = [record.arguments.get(k) for k in ("source_lang", "target_lang")]
+    between = f" from `{languages[0]}` to `{languages[1]}`" if all(languages) else ""
+    text = (
+        f"{kind} of {_count(record.parameters)} parameters, trained on {cell(base_name(record.dataset))} for "
+    )
+    start = _pretrained(record)
+    added = record.metrics.get("new_tokens")
+    if added:
+        tokenizer = markdown_code(base_name(record.tokenizer))
+        text += f"{task}. Before that {added:.0f} tokens were added to {tokenizer}, "
+        text += f"their rows initialized by {markdown_code(record.init)}"
+    elif start is None:
+        text += f"{task}{between}. Its embeddings were initialized by {markdown_code(record.init)}"
+    else:
+        text += f"{task}. It started from {markdown_code(base_name(start))}"
+        text += f", changed by {markdown_code(record.init)}" if record.init != "none" else ""
+    if initialized_at:
+        text += f"; the model as it was before the first step is in {initialized_at}"
+    return text + "."
+
+
+def selection(record: RunRecord) -> str:
+    """How many runs, and which weights."""
+    epochs = [row["epoch"] for row in record.history if "epoch" in row]
+    if record.diverged:
+        return (
+            f"One run, seed {record.seed}. **It diverged**: a loss was no finite number. The scores and "
+            "weights are those of no trained model."
+        )
+    kept = (
+        f" The weights are those after epoch {record.best_epoch:g}" if record.best_epoch is not None else ""
+    )
+    if kept:
+        kept += f" of {max(epochs):g}." if epochs else "."
+    return f"One run, seed {record.seed}.{kept}"
+
+
+def statistics_rows(record: RunRecord) -> list[list[str]]:
+    """Each table before and after the input scaling; once where the model does not scale."""
+    rows = []
+    for table, stages in record.embedding_statistics.items():
+        for stage in ("before_scaling", "after_scaling"):
+            s = (stages or {}).get(stage)
+            if s and not (stage == "after_scaling" and s == stages.get("before_scaling")):
+                values = [s.get(k) for k in ("scale", "min", "max", "mean", "std", "row_norm_mean")]
+                rows.append([f"`{table}`", *("" if v is None else f"{v:.3g}" for v in values)])
+    return rows
+
+
+def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str | None = None) -> str:
+    """Python that loads model and tokenizer."""
+    architecture = (config.get("architectures") or [""])[0]
+    auto = next((a for suffix, a in _AUTO_CLASSES.items() if architecture.endswith(suffix)), "AutoModel")
+    options = f', subfolder="{folder}"' if folder else ""
+    options += f', revision="{revision}"' if revision else ""
+    options += ", trust_remote_code=True" if config.get("auto_map") else ""
+    lines = [f"from transformers import {auto}, AutoTokenizer"]
+    if config.get("model_type") == "vanilla_transformer" and not config.get("auto_map"):
+        lines.append("import hf_embinit  # registers the model")
+    lines.append("")
+    for name, loader in (("model", auto), ("tokenizer", "AutoTokenizer")):
+        call, given = f"{name} = {loader}.from_pretrained", f'"{repo}"{options}'
+        line = f"{call}({given})"
+        lines.append(line if len(line) <= _CODE_WIDTH else f"{call}(\n    {given}\n)")
+    return "\n".join(lines)
+
+
+def limits(record: RunRecord) -> list[str]:
+    """What the run does not show."""
+    limits = [
+        f"One run with one seed ({record.seed}): how much scores vary with it is not measured here.",
+        f"Scored on {cell(base_name(record.dataset))} alone; how it does on other text is not measured.",
+    ]
+    cut = {k: record.arguments.get(k) for k in ("max_train_samples", "max_steps")}
+    if cut["max_train_samples"]:
+        limits.append(f"Trained on {cut['max_train_samples']} samples, not on the whole training set.")
+    if cut["max_steps"] and cut["max_steps"] > 0:
+        limits.append(f"Stopped after {cut['max_steps']} steps.")
+    return limits
+
+
+def license_text(license: str | None) -> str:
+    """Which terms apply to what."""
+    code = "The code that made it, hf_embinit, is under Apache-2.0."
+    if license:
+        return f"The weights are under {license}. {code}"
+    return f"{code} For the weights, the terms of the data and of the vectors named above apply."

@@ -1,0 +1,31 @@
+"""The commands of `hf-embinit`: each reads its flags, calls the package and gives an `Answer`.
+
+Nothing here prints, and nothing slow is imported before a command runs.
+"""
+
+from __future__ import annotations
+
+from .analyze import ANALYZE
+from .cards import CARDS
+from .checkpoints import EXPAND, INIT, SURGERY
+from .command import Answer, Command, CommandLineError
+from .registries import LIST, MANIFEST
+from .runs import COMPARE, PUBLISH, RESULTS
+from .vocabularies import DOCTOR, MERGE
+
+COMMANDS = {
+    "list": LIST,
+    "init": INIT,
+    "expand": EXPAND,
+    "merge": MERGE,
+    "doctor": DOCTOR,
+    "surgery": SURGERY,
+    "analyze": ANALYZE,
+    "compare": COMPARE,
+    "manifest": MANIFEST,
+    "results": RESULTS,
+    "publish": PUBLISH,
+    "cards": CARDS,
+}
+
+__all__ = ["COMMANDS", "Answer", "Command", "CommandLineError"]

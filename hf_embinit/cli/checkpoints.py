@@ -1,0 +1,215 @@
+"""`init`, `expand` and `surgery`: a checkpoint in, a changed checkpoint out."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataNotFoundError
+from .command import Answer, Command, CommandLineError, add_options, flag, read_options
+from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
+
+OUTPUT = "folder for the changed checkpoint; must not exist, or be empty"
+
+
+def _init_flags(parser: ArgumentParser) -> None:
+    add_model_flags(parser)
+    flag(parser, "init", required=True, metavar="NAME", help="initialiser; `hf-embinit list` has them all")
+    flag(parser, "output_dir", required=True, metavar="FOLDER", help=OUTPUT)
+    flag(parser, "vectors", help="file of vectors, checkpoint folder or Hub id that the rows come from")
+    flag(parser, "target_vectors", help="the same for the decoder's own vocabulary (default: --vectors)")
+    flag(
+        parser,
+        "config_only",
+        action="store_true",
+        help="start from the model's config alone: all other weights are drawn anew, from --seed",
+    )
+    add_options(parser, "initialiser")
+
+
+def _init(args: Namespace) -> Answer:
+    from ..initialization import initialize
+    from ..initializers import get_initializer
+
+    check_output(args.output_dir)
+    options = read_options(args.option)
+    record = get_initializer(args.init)
+    record.check_options(options)
+    tokenizer = load_tokenizer(args, required="tokens" in record.needs)
+    model = load_model(args, config_only=args.config_only)
+    report = initialize(
+        model,
+        args.init,
+        tokenizer=tokenizer,
+        vectors=args.vectors,
+        target_vectors=args.target_vectors,
+        seed=args.seed,
+        allow_pickle=args.allow_pickle,
+        **options,
+    )
+    save_checkpoint(args.output_dir, model, tokenizer)
+    return _saved(str(report), report.to_dict(), args.output_dir)
+
+
+INIT = Command(
+    summary="fill a model's embedding tables by an initialiser, and save it",
+    description="Loads a model, fills its input embedding tables by a named initialiser, and saves model and "
+    "tokenizer to a new folder. All other weights stay as they are, or are drawn anew with --config_only: "
+    "the start of a training from scratch.",
+    examples=(
+        "hf-embinit init google-bert/bert-base-uncased --init xavier --config_only --output_dir start",
+        "hf-embinit init path/to/model --init glove_xavier --vectors glove.840B.300d.zip --output_dir start",
+    ),
+    add_flags=_init_flags,
+    run=_init,
+)
+
+
+def _expand_flags(parser: ArgumentParser) -> None:
+    add_model_flags(parser)
+    tokens = parser.add_mutually_exclusive_group(required=True)
+    flag(tokens, "tokens", nargs="+", metavar="TOKEN", help="the new tokens")
+    flag(tokens, "tokens_file", metavar="FILE", help="text file with one new token a line")
+    flag(parser, "init", default="mean", metavar="NAME", help="of their rows (default: mean)")
+    flag(parser, "output_dir", metavar="FOLDER", help=OUTPUT)
+    flag(parser, "dry_run", action="store_true", help="say what would be done, and save nothing")
+    flag(parser, "vectors", help="vectors for initialisers that read them, such as pretrained_map")
+    flag(
+        parser,
+        "pad_to_multiple_of",
+        type=int,
+        metavar="N",
+        help="make the number of rows a multiple of this; the rows that nobody uses are initialised too",
+    )
+    add_options(parser, "initialiser")
+
+
+def _expand(args: Namespace) -> Answer:
+    if not args.dry_run and args.output_dir is None:
+        raise CommandLineError("expand needs --output_dir (or --dry_run)")
+    if args.output_dir is not None:
+        check_output(args.output_dir)
+    options = read_options(args.option)
+    tokens = args.tokens or _read_tokens(args.tokens_file)
+    from ..rows import check_init
+    from ..vocabulary import expand_vocabulary
+
+    check_init(args.init, options)
+    tokenizer = load_tokenizer(args)
+    model = load_model(args)
+    report = expand_vocabulary(
+        model,
+        tokenizer,
+        tokens,
+        init=args.init,
+        seed=args.seed,
+        dry_run=args.dry_run,
+        pad_to_multiple_of=args.pad_to_multiple_of,
+        vectors=args.vectors,
+        **options,
+    )
+    if args.dry_run:
+        return Answer(str(report), report.to_dict())
+    save_checkpoint(args.output_dir, model, tokenizer)
+    return _saved(str(report), report.to_dict(), args.output_dir)
+
+
+def _read_tokens(file: str) -> list[str]:
+    try:
+        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataNotFoundError(f"--tokens_file {file} cannot be read as UTF-8 text: {error}") from error
+    tokens = [line for line in lines if line.strip()]
+    if not tokens:
+        raise DataNotFoundError(f"--tokens_file {file} has no token: write one a line")
+    return tokens
+
+
+EXPAND = Command(
+    summary="add tokens to a model and its tokenizer, and save both",
+    description="Adds tokens to a tokenizer and rows for them to every table of its model, saves both to a "
+    "new folder, and prints what the new rows are made of and how far they moved the model's predictions: "
+    "the KL divergence to the model before, beside Hewitt's bound log(1 + m/n) where it holds.",
+    examples=(
+        "hf-embinit expand openai-community/gpt2 --tokens Aragorn Frodo --init subword_mean --output_dir new",
+        "hf-embinit expand path/to/model --tokens_file words.txt --dry_run",
+    ),
+    add_flags=_expand_flags,
+    run=_expand,
+)
+
+
+def _surgery_flags(parser: ArgumentParser) -> None:
+    add_model_flags(parser, required=False)
+    parser.add_argument(
+        "surgery", nargs="?", help="an intervention, or several joined by +, done in turn from the left"
+    )
+    flag(parser, "list", action="store_true", help="list the interventions and their options, and stop")
+    flag(parser, "output_dir", metavar="FOLDER", help=OUTPUT)
+    add_options(parser, "intervention")
+
+
+def _surgery(args: Namespace) -> Answer:
+    if not args.list:
+        for name, value in (("a model", args.model), ("an intervention", args.surgery)):
+            if value is None:
+                raise CommandLineError(f"surgery needs {name}: `hf-embinit surgery --list` has the names")
+        if args.output_dir is None:
+            raise CommandLineError("surgery needs --output_dir")
+        check_output(args.output_dir)
+    from .. import surgery
+
+    if args.list:
+        return _interventions(surgery.list())
+    options = read_options(args.option)
+    tokenizer = load_tokenizer(args, required=False)
+    surgery.check(args.surgery, tokenizer, **options)
+    model = load_model(args)
+    before = len(getattr(model.config, "embinit", None) or [])
+    surgery.apply(model, args.surgery, tokenizer=tokenizer, seed=args.seed, **options)
+    steps = args.surgery.split("+")
+    if any(record.brings_tokenizer and record.name in steps for record in surgery.list()):
+        tokenizer = load_tokenizer(Namespace(**{**vars(args), "tokenizer": options["donor"]}))
+    save_checkpoint(args.output_dir, model, tokenizer)
+    parameters = sum(p.numel() for p in model.parameters())
+    text = f"{args.surgery} (seed {args.seed}): {type(model).__name__} with {parameters:,} parameters"
+    events = model.config.embinit[before:]
+    return _saved(text, {"parameters": parameters, "events": events}, args.output_dir)
+
+
+def _interventions(records: list[Any]) -> Answer:
+    lines = []
+    for record in records:
+        options = f"; options: {', '.join(sorted(record.options))}" if record.options else ""
+        lines.append(f"{record.name:<20} {record.summary} ({record.reference}){options}")
+    lines.append("Initialisers of whole tables (`hf-embinit list --purpose table`) are interventions, too.")
+    data = [
+        {
+            "name": record.name,
+            "summary": record.summary,
+            "source": record.reference,
+            "needs_tokenizer": record.needs_tokenizer,
+            "options": sorted(record.options),
+        }
+        for record in records
+    ]
+    return Answer("\n".join(lines), data)
+
+
+SURGERY = Command(
+    summary="take a pre-trained model apart: layers, weights, embeddings",
+    description="Applies interventions (Zhang 2021) to a pre-trained model, and saves model and tokenizer "
+    "to a new folder: layers in another order or taken out, weights re-drawn or permuted, word embeddings "
+    "shuffled, re-drawn or taken from another model.",
+    examples=(
+        "hf-embinit surgery --list",
+        "hf-embinit surgery google-bert/bert-base-uncased reversed+shuffled_embeddings --output_dir changed",
+    ),
+    add_flags=_surgery_flags,
+    run=_surgery,
+)
+
+
+def _saved(text: str, data: dict[str, Any], folder: str) -> Answer:
+    return Answer(f"{text}\nsaved: {folder}", {**data, "output_dir": folder})

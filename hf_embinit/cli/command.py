@@ -1,0 +1,72 @@
+"""What a command is made of: its flags, its answer, and options as `--option name=value`."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import EmbinitError
+
+
+class CommandLineError(EmbinitError):
+    """A command line that cannot be read, found after parsing."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found or did."""
+
+    text: str
+    """For reading."""
+    data: Any
+    """The same for programs, as JSON values."""
+    code: int = 0
+    """Exit code."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One word after `hf-embinit`."""
+
+    summary: str
+    """One line, for the list of commands."""
+    description: str
+    examples: tuple[str, ...]
+    """Whole command lines."""
+    add_flags: Callable[[ArgumentParser], None]
+    run: Callable[[Namespace], Answer]
+
+
+def flag(parser: Any, name: str, **settings: Any) -> None:
+    """Adds `--name`, also spelled with dashes."""
+    names = dict.fromkeys([f"--{name}", f"--{name.replace('_', '-')}"])
+    parser.add_argument(*names, dest=name, **settings)
+
+
+def add_options(parser: ArgumentParser, of: str) -> None:
+    """Adds `--option name=value`, which `read_options` makes keyword options of."""
+    flag(
+        parser,
+        "option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"an option of the {of}, its value in JSON or else a text; may be given several times",
+    )
+
+
+def read_options(given: list[str]) -> dict[str, Any]:
+    """`["scale=1e-5", "of=king"]` -> `{"scale": 1e-05, "of": "king"}`."""
+    options: dict[str, Any] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name.isidentifier():
+            raise CommandLineError(f"--option {text}: expected name=value, such as scale=1e-5")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    return options

@@ -1,0 +1,166 @@
+"""`results`, `compare` and `publish`: finished runs and published checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from argparse import ArgumentParser, BooleanOptionalAction, Namespace
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import DataNotFoundError, RunFolderError
+from .command import Answer, Command, flag
+
+if TYPE_CHECKING:
+    from ..records import RunRecord
+
+logger = logging.getLogger(__name__)
+
+
+def _results_flags(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="folder with finished runs in it, at any depth, or Hub id (user/name) of a published run",
+    )
+
+
+def _results(args: Namespace) -> Answer:
+    from ..records import results_table
+
+    records = [record for source in args.sources for record in _records(source)]
+    return Answer(results_table(records).rstrip("\n"), [record.to_dict() for record in records])
+
+
+def _records(source: str) -> list[RunRecord]:
+    from ..hub import hub_file
+    from ..records import RESULTS_NAME, read_record
+
+    if Path(source).exists():
+        records = []
+        for path in sorted(Path(source).rglob(RESULTS_NAME)):
+            try:
+                records.append(read_record(path))
+            except RunFolderError:  # a report's numbers, say
+                logger.warning("%s is left out: it is no complete record of a run", path)
+        if not records:
+            raise DataNotFoundError(
+                f"no run's {RESULTS_NAME} below {source!r}: give the folder of one or more finished runs"
+            )
+        return records
+    found = hub_file(
+        source, RESULTS_NAME, way_out="Give a folder of finished runs, or the id of a published one."
+    )
+    if found is None:
+        raise DataNotFoundError(f"the repository {source!r} has no {RESULTS_NAME}: it holds no published run")
+    return [read_record(found)]
+
+
+RESULTS = Command(
+    summary="print finished runs as one table",
+    description="Gathers the records (results.json) of finished runs, here or published, into one Markdown "
+    "table: runs that differ in nothing but the seed share a row, with mean and sample standard deviation. "
+    "--json prints the records themselves.",
+    examples=(
+        "hf-embinit results recipes/results/translate",
+        "hf-embinit results runs/translate user/translate-multi30k-glove_xavier",
+    ),
+    add_flags=_results_flags,
+    run=_results,
+)
+
+
+def _compare_flags(parser: ArgumentParser) -> None:
+    for name in ("a", "b"):
+        parser.add_argument(name, help="folder or Hub id of a checkpoint, or file of vectors")
+    flag(parser, "k", type=int, default=10, help="nearest neighbors compared, in tokens (default: 10)")
+    flag(parser, "table", help="name or pattern of the tensor in both, for models with several tables")
+    flag(
+        parser,
+        "revisions",
+        nargs=2,
+        metavar=("A", "B"),
+        default=(None, None),
+        help="branches, tags or commits of the two Hub ids",
+    )
+    flag(parser, "allow_pickle", action="store_true", help="read checkpoints that have no safetensors")
+
+
+def _compare(args: Namespace) -> Answer:
+    import hf_embinit
+
+    comparison = hf_embinit.compare(
+        args.a,
+        args.b,
+        k=args.k,
+        table=args.table,
+        revisions=tuple(args.revisions),
+        allow_pickle=args.allow_pickle,
+    )
+    return Answer(str(comparison), comparison.to_dict())
+
+
+COMPARE = Command(
+    summary="put the embeddings of two checkpoints side by side",
+    description="Compares the input embeddings of two checkpoints: how far they agree on the neighbors of "
+    "their shared tokens (KNN match similarity), their statistics, and how each came about.",
+    examples=(
+        "hf-embinit compare runs/a runs/b",
+        "hf-embinit compare user/name user/name --revisions init main --json",
+    ),
+    add_flags=_compare_flags,
+    run=_compare,
+)
+
+
+def _publish_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("run_folder", help="folder of a finished run, as a recipe leaves it")
+    parser.add_argument("repo_id", help="Hub repository, user/name; made if it is not there")
+    flag(
+        parser,
+        "private",
+        action=BooleanOptionalAction,
+        help="make a new repository private, or public (default: as the account has it)",
+    )
+    flag(parser, "token", help="access token (default: the one of `hf auth login`, or HF_TOKEN)")
+    flag(parser, "license", help="of the weights, as the Hub spells it: apache-2.0, cc-by-4.0, ...")
+    flag(parser, "overwrite", action="store_true", help="replace what another run published under this name")
+    flag(parser, "dry_run", action="store_true", help="list what would be sent, and ask nobody")
+
+
+def _publish(args: Namespace) -> Answer:
+    import hf_embinit
+
+    if args.dry_run:
+        from ..cards import planned_files
+
+        plan = planned_files(args.run_folder, args.repo_id, args.license)
+        lines = [
+            f"{size:>14,}  {name}: {path}" for name, files in plan.items() for path, size in files.items()
+        ]
+        return Answer("\n".join([f"{'bytes':>14}  branch of {args.repo_id}: file", *lines]), plan)
+    found = hf_embinit.publish(
+        args.run_folder,
+        args.repo_id,
+        private=args.private,
+        token=args.token,
+        license=args.license,
+        overwrite=args.overwrite,
+    )
+    return Answer(str(found), asdict(found))
+
+
+PUBLISH = Command(
+    summary="put a finished run on the Hub",
+    description="Publishes a run folder as one repository: the trained model on `main`, the initialised one "
+    "(before step 1) as the revision `init`, tokenizer, record, figures and card. A failure leaves the "
+    "repository as it was, and running it again is safe. Only files that the run listed (files.json) are "
+    "sent. HF_HUB_DOWNLOAD_TIMEOUT says how many seconds the Hub is waited for.",
+    examples=(
+        "hf-embinit publish runs/translate/captions-words-glove_xavier-seed42 user/name --private",
+        "hf-embinit publish runs/translate/captions-words-glove_xavier-seed42 user/name --dry_run",
+    ),
+    add_flags=_publish_flags,
+    run=_publish,
+)

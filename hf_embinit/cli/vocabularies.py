@@ -1,0 +1,128 @@
+"""`merge`: a base and an adapter in, a plain checkpoint out; `doctor`: what is wrong with a checkpoint."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataNotFoundError, InvalidArgumentError
+from .command import Answer, Command, flag
+from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
+
+
+def _merge_flags(parser: ArgumentParser) -> None:
+    add_model_flags(parser)
+    parser.add_argument("adapter", help="folder or Hub id of a PEFT adapter")
+    flag(
+        parser,
+        "output_dir",
+        required=True,
+        metavar="FOLDER",
+        help="folder for the merged checkpoint; must not exist, or be empty",
+    )
+
+
+def _merge(args: Namespace) -> Answer:
+    check_output(args.output_dir)
+    from ..manifest import read_manifest
+    from ..vocabulary import merge_adapter
+
+    model = load_model(args)
+    old = model.get_input_embeddings().num_embeddings
+    merged = merge_adapter(_with_adapter(model, args.adapter))
+    tokenizer = _tokenizer(args)
+    save_checkpoint(args.output_dir, merged, tokenizer)
+    new = merged.get_input_embeddings().num_embeddings
+    tied = bool(getattr(merged.config.get_text_config(), "tie_word_embeddings", False))
+    text = f"{args.adapter} merged into {args.model}: rows {old} -> {new}, tie_word_embeddings={tied}"
+    data = {
+        "rows": [old, new],
+        "tie_word_embeddings": tied,
+        "events": read_manifest(merged),
+        "output_dir": args.output_dir,
+    }
+    return Answer(f"{text}\nsaved: {args.output_dir}", data)
+
+
+def _with_adapter(model: Any, adapter: str) -> Any:
+    """The base with its adapter; one that came without a vocabulary is loaded as PEFT does."""
+    from peft import PeftModel
+
+    from ..vocabulary import load_adapter
+
+    try:
+        return load_adapter(model, adapter)
+    except DataNotFoundError:
+        try:
+            return PeftModel.from_pretrained(model, adapter)
+        except (ValueError, RuntimeError, IndexError, OSError) as error:
+            line = str(error).strip().splitlines()[0]
+            raise InvalidArgumentError(
+                f"{adapter} cannot be loaded onto this base ({line}): give an adapter's folder or Hub id, "
+                f"and the model that it was trained on"
+            ) from error
+
+
+def _tokenizer(args: Namespace) -> Any:
+    """The adapter's own tokenizer where it has one, since it knows the new tokens; else the base's."""
+    if args.tokenizer is None and (Path(args.adapter) / "tokenizer_config.json").is_file():
+        return load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.adapter}))
+    return load_tokenizer(args, required=False)
+
+
+MERGE = Command(
+    summary="put an adapter into its base model, new tokens included",
+    description="Loads a base model and a PEFT adapter, grows the base by the vocabulary that the adapter "
+    "carries, merges, and saves a plain checkpoint with its tokenizer to a new folder. A head that was "
+    "trained apart from a tied embedding is saved apart, and the config says so.",
+    examples=("hf-embinit merge path/to/base path/to/adapter --output_dir merged",),
+    add_flags=_merge_flags,
+    run=_merge,
+)
+
+
+def _doctor_flags(parser: ArgumentParser) -> None:
+    add_model_flags(parser)
+    flag(
+        parser,
+        "fix",
+        metavar="FOLDER",
+        help="refill rows of tokens that are zero or not finite, and save the checkpoint to this new folder",
+    )
+
+
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+"""What a checkpoint is read from."""
+
+
+def _doctor(args: Namespace) -> Answer:
+    if args.fix is not None:
+        check_output(args.fix)
+    from ..hub import hub_snapshot
+    from ..vocabulary import doctor, repair
+
+    folder = args.model if Path(args.model).is_dir() else hub_snapshot(args.model, _FILES)
+    tokenizer = load_tokenizer(args, required=False)
+    found = doctor(folder, tokenizer, trust_remote_code=args.trust_remote_code)
+    lines = [str(finding) for finding in found] or ["nothing found"]
+    data: dict[str, Any] = {"findings": [finding.to_dict() for finding in found]}
+    if args.fix is not None:
+        model = load_model(args)
+        data["repaired"] = repair(model, tokenizer, seed=args.seed)
+        save_checkpoint(args.fix, model, tokenizer)
+        lines.append(f"refilled {len(data['repaired'])} rows, saved: {args.fix}")
+    codes = {"error": 4, "warning": 3}
+    return Answer("\n".join(lines), data, max((codes.get(f.severity, 0) for f in found), default=0))
+
+
+DOCTOR = Command(
+    summary="say what is wrong between a model's tables, config and tokenizer",
+    description="Reads a checkpoint and prints one line a finding, worst first, with what to do: sizes that "
+    "disagree, ids beyond the rows, ties that config and tensors tell differently, rows that were never "
+    "trained, tokenizers that split differently once saved. The exit code is 4 when something is broken, 3 "
+    "when something is worth a look.",
+    examples=("hf-embinit doctor path/to/model", "hf-embinit doctor path/to/model --fix repaired --json"),
+    add_flags=_doctor_flags,
+    run=_doctor,
+)

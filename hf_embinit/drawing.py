@@ -1,0 +1,81 @@
+"""How the pictures of this package look: colors, lines, figures on no screen, files.
+
+What a picture shows is decided in the room that draws it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .display import printable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#666666"
+PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's colors, which color-blind readers tell apart."""
+CURVES = (
+    (ORANGE, "-", "o"),
+    ("#E69F00", "--", "s"),
+    (BLUE, "-", "^"),
+    ("#56B4E9", "--", "v"),
+    (GREEN, "-.", "D"),
+    ("#CC79A7", ":", "x"),
+)
+"""Color, line and marker of curves in one panel: told apart without color, too."""
+
+
+def new_figure(
+    width: float, height: float, *, columns: int = 1, rows: int = 1, dpi: int = 120, **options: Any
+) -> tuple[Figure, Any]:
+    """A figure of `width` x `height` inches and its axes, `[rows, columns]`; pyplot's state stays as it is.
+
+    `options` are those of `matplotlib.figure.Figure.subplots`.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained", dpi=dpi)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **options)
+    for ax in axes.flat:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color="#dddddd", linewidth=0.6)
+        ax.set_axisbelow(True)
+    return figure, axes
+
+
+def save_figure(figure: Figure, path: str | os.PathLike[str], title: str = "") -> Path:
+    """Writes the figure as a PNG, under `title`, and gives its path.
+
+    Names are drawn as they are spelled: matplotlib would take `$x_{$` for a formula, and stop.
+    """
+    from matplotlib.text import Text
+    from matplotlib.ticker import LogFormatter
+
+    if title:
+        figure.suptitle(title)
+    axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
+    powers = [axis for axis in axes if isinstance(axis.get_major_formatter(), LogFormatter)]
+    formulas = {id(label) for axis in powers for label in axis.get_ticklabels(which="both")}
+    for text in figure.findobj(Text):
+        if id(text) not in formulas:
+            text.set_parse_math(False)
+            text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    return path
+
+
+def shrink_picture(path: Path, colors: int = 96) -> Path:
+    """Rewrites a PNG with a palette of `colors`, which makes it much smaller; gives `path`."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(colors, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+    return path

@@ -1,0 +1,313 @@
+"""The Hugging Face Hub, or a clear sentence within seconds when it cannot be reached.
+
+Without a network the Hub's own client retries for many seconds before its first error; here a plain
+connection is tried first. Everything honors `HF_ENDPOINT`, `HF_HUB_OFFLINE` and the proxy variables, and
+waits for an answer for as long as `HF_HUB_DOWNLOAD_TIMEOUT` says (10 seconds unless set)."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..errors import DataNotFoundError
+from ..foreign import reading, reason
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 2.0
+"""How long a connection may take, name look-up included."""
+_REMEMBER_SECONDS = 60.0
+_last: dict[str, tuple[float, str]] = {}
+"""Endpoint -> when it was tried, and what is wrong with it."""
+_patience: list[float] = []
+"""Seconds that those who are inside `patience` wait."""
+
+
+def hub_is_offline() -> bool:
+    """Whether `HF_HUB_OFFLINE` (or `TRANSFORMERS_OFFLINE`) says that only the cache may be used."""
+    from huggingface_hub import constants
+
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def hub_is_reachable() -> bool:
+    """Whether the Hub answers: remembered for a minute."""
+    return not hub_problem()
+
+
+def hub_problem() -> str:
+    """Why the Hub cannot be used, empty if it can: set so, no connection within `CONNECT_SECONDS`, or no
+    answer within `patience_seconds()`. Remembered for a minute."""
+    from huggingface_hub import constants
+
+    if hub_is_offline():
+        return "the Hub may not be asked, HF_HUB_OFFLINE is set"
+    endpoint = constants.ENDPOINT
+    known = _last.get(endpoint)
+    if known is None or time.monotonic() - known[0] >= _REMEMBER_SECONDS:
+        problem = ""
+        if not _connects(*_address(endpoint)):
+            problem = f"the Hub cannot be reached at {endpoint}"
+        elif not _answers(endpoint):
+            problem = f"the Hub {no_answer(endpoint)}"
+        known = _last[endpoint] = (time.monotonic(), problem)
+    return known[1]
+
+
+def patience_seconds() -> int:
+    """How long a request to the Hub waits for its answer: `HF_HUB_DOWNLOAD_TIMEOUT`."""
+    from huggingface_hub import constants
+
+    return constants.HF_HUB_DOWNLOAD_TIMEOUT
+
+
+def no_answer(endpoint: str) -> str:
+    """What is wrong with a Hub that takes a connection and then is silent."""
+    return (
+        f"at {endpoint} takes connections but does not answer within {patience_seconds()} s "
+        "(HF_HUB_DOWNLOAD_TIMEOUT sets how long to wait)"
+    )
+
+
+@contextlib.contextmanager
+def patience(seconds: float | None = None) -> Iterator[None]:
+    """Inside, no request of the Hub's client waits longer for an answer; without it, many wait for ever."""
+    from huggingface_hub import get_session
+
+    session = get_session()
+    hooks = session.event_hooks
+    if _cap_waiting not in hooks.get("request", ()):
+        session.event_hooks = {**hooks, "request": [*hooks.get("request", ()), _cap_waiting]}
+    most = patience_seconds() if seconds is None else seconds
+    _patience.append(most)
+    try:
+        yield
+    finally:
+        _patience.remove(most)
+
+
+def _cap_waiting(request: Any) -> None:
+    """Hook of the client that all threads share."""
+    if _patience:
+        waits, most = request.extensions.get("timeout") or {}, max(_patience)
+        kinds = ("connect", "read", "write", "pool")
+        request.extensions["timeout"] = {kind: min(most, waits.get(kind) or most) for kind in kinds}
+
+
+@contextlib.contextmanager
+def cache_only() -> Iterator[None]:
+    """Inside, Hub libraries look at their caches alone, as if HF_HUB_OFFLINE were set: no retries."""
+    from huggingface_hub import constants
+
+    copied = sys.modules.get("datasets.config")  # `datasets` has a copy of the setting
+    holders: list[Any] = [constants] if copied is None else [constants, copied]
+    before = [holder.HF_HUB_OFFLINE for holder in holders]
+    for holder in holders:
+        holder.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for holder, value in zip(holders, before, strict=True):
+            holder.HF_HUB_OFFLINE = value
+
+
+def require_hub(what: str, way_out: str) -> None:
+    """Raises `DataNotFoundError` if the Hub cannot be used for `what`; `way_out` says what to do instead."""
+    problem = hub_problem()
+    if problem:
+        more = "" if hub_is_offline() else " With HF_HUB_OFFLINE=1 only the local cache is used."
+        raise DataNotFoundError(f"{what}: {problem}. {way_out}{more}")
+
+
+def request_errors() -> tuple[type[Exception], ...]:
+    """What a request to the Hub may raise, answered or not. `HfHubHTTPError` derives from its HTTP client's
+    own error class, which differs between versions, and from `OSError`."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return tuple(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
+
+
+def hub_snapshot(
+    repo_id: str,
+    patterns: Sequence[str],
+    *,
+    revision: str | None = None,
+    repo_type: str = "model",
+    way_out: str = "",
+) -> Path:
+    """Folder, named by its commit, with the files of a Hub repository that match `patterns`; from the cache
+    if the Hub is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    from huggingface_hub import snapshot_download
+
+    found = _ask_hub(
+        snapshot_download,
+        f"{repo_type} {repo_id!r}",
+        way_out,
+        repo_id=repo_id,
+        repo_type=repo_type,
+        revision=revision,
+        allow_patterns=list(patterns),
+    )
+    return Path(found)
+
+
+def hub_file(
+    repo_id: str,
+    filename: str,
+    *,
+    revision: str | None = None,
+    repo_type: str = "model",
+    way_out: str = "",
+) -> Path | None:
+    """One file of a Hub repository, or None when the repository has no such file. From the cache if the Hub
+    is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    try:
+        found = _ask_hub(
+            hf_hub_download,
+            f"{filename} of {repo_type} {repo_id!r}",
+            way_out,
+            repo_id=repo_id,
+            filename=filename,
+            repo_type=repo_type,
+            revision=revision,
+        )
+    except RemoteEntryNotFoundError:
+        return None
+    return Path(found)
+
+
+def _ask_hub(download: Any, what: str, way_out: str, **arguments: Any) -> str:
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        OfflineModeIsEnabled,
+        RemoteEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    local_only = not hub_is_reachable()
+    try:
+        with patience():
+            return download(**arguments, local_files_only=local_only)
+    except RemoteEntryNotFoundError:
+        raise
+    except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
+        require_hub(f"{what} is not in the local cache", way_out)
+        raise DataNotFoundError(f"{what} could not be downloaded: {error}. {way_out}") from error
+    except GatedRepoError as error:
+        raise DataNotFoundError(
+            f"{what} is gated: ask for access on its page, then run `hf auth login`. {way_out}"
+        ) from error
+    except RevisionNotFoundError as error:
+        raise DataNotFoundError(
+            f"{what} has no revision {arguments.get('revision')!r} on the Hub. {way_out}"
+        ) from error
+    except RepositoryNotFoundError as error:
+        raise DataNotFoundError(
+            f"{what} is not on the Hub, or is private (`hf auth login`). {way_out}"
+        ) from error
+    except HFValidationError as error:
+        raise DataNotFoundError(f"{what} is no name of a Hub repository. {way_out}") from error
+    except (HfHubHTTPError, OSError) as error:
+        raise DataNotFoundError(f"{what} could not be downloaded: {error}. {way_out}") from error
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    """Host and port to connect to: the endpoint's, or its proxy's."""
+    parts = urlsplit(endpoint)
+    host = parts.hostname or ""
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy and not urllib.request.proxy_bypass(host):
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _connects(host: str, port: int) -> bool:
+    """A name look-up has no timeout of its own, so a thread does both and may be left behind."""
+    done = threading.Event()
+
+    def connect() -> None:
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_SECONDS).close()
+            done.set()
+        except OSError as error:
+            logger.debug("no connection to %s:%d: %s", host, port, error)
+            failed.set()
+
+    failed = threading.Event()
+    threading.Thread(target=connect, name="hf_embinit-hub", daemon=True).start()
+    limit = time.monotonic() + CONNECT_SECONDS
+    while time.monotonic() < limit and not failed.is_set():
+        if done.wait(0.02):
+            return True
+    return done.is_set()
+
+
+def _answers(endpoint: str) -> bool:
+    """Whether whoever takes connections there says anything at all."""
+    from huggingface_hub import get_session
+
+    try:
+        with patience():
+            get_session().head(endpoint, follow_redirects=False)
+    except request_errors() as error:
+        logger.debug("no answer from %s: %s", endpoint, error)
+        return False
+    return True
+
+
+def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
+    """`auto.from_pretrained(name)`, the vanilla transformers among what it knows; from the cache when the Hub
+    is out of reach.
+
+    Raises `DataNotFoundError`, which begins with `flag`, when there is nothing of that name, and
+    `VectorFileError` when its files are damaged.
+    """
+    from huggingface_hub.errors import HFValidationError
+
+    from .. import models  # noqa: F401  (registers them, here for every command)
+
+    local = Path(name).is_dir()
+    offline = not local and not hub_is_reachable()
+    with reading(flag):
+        try:
+            with cache_only() if offline else contextlib.nullcontext() if local else patience():
+                return auto.from_pretrained(name, local_files_only=local or offline, **options)
+        except (OSError, ValueError, HFValidationError) as error:
+            if local:
+                why = f"cannot be loaded from this folder: {reason(error)}"
+            elif offline:
+                why = "is no folder here, the Hub is out of reach and it is not in the local cache"
+            else:
+                why = f"is no folder here and could not be loaded from the Hub: {reason(error)}"
+            if options.get("use_safetensors"):
+                why += " (only safetensors are read; a pickle with --allow_pickle)"
+            raise DataNotFoundError(f"{flag} {why}") from error
+
+
+def load_pretrained_tokenizer(name: str, flag: str, **options: Any) -> Any:
+    """The tokenizer of a folder or Hub id. Raises `DataNotFoundError`, which begins with `flag`, when there
+    is none."""
+    from transformers import AutoTokenizer
+
+    tokenizer = load_pretrained(AutoTokenizer, name, flag, **options)
+    with reading(flag):
+        size = len(tokenizer)
+    if size < 2:  # what transformers makes of a folder without files of a tokenizer
+        raise DataNotFoundError(f"{flag} has no tokenizer")
+    return tokenizer

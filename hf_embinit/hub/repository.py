@@ -1,0 +1,302 @@
+"""Commits to a repository of the Hub: access checked first, large files before any commit, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import EmbinitError, InvalidArgumentError, PublishError
+from .access import hub_problem, no_answer, patience, patience_seconds, request_errors
+
+if TYPE_CHECKING:
+    from huggingface_hub import CommitInfo, HfApi
+
+logger = logging.getLogger(__name__)
+
+_SLOW = 12
+"""Times as long as other requests: the Hub looks through all files of a commit before it answers."""
+INIT_BRANCH = "init"
+LIST_NAME = "files.json"
+"""Beside the files of a publication: their paths and digests."""
+_TOKENS = "https://huggingface.co/settings/tokens"
+_LOGIN = f"Run `hf auth login`, set HF_TOKEN, or give token= (--hub_token); tokens are made at {_TOKENS}."
+
+
+@dataclass
+class Branch:
+    """A branch, what it holds, and the operations that make it hold something else."""
+
+    name: str
+    head: str
+    """Commit that the operations build on."""
+    exists: bool
+    paths: set[str]
+    listed: dict[str, str]
+    """What an earlier publication put there: path -> digest, as its `files.json` says."""
+    additions: list[Any] = field(default_factory=list)
+    """The files to upload."""
+
+    def add(self, files: Mapping[str, Path | bytes]) -> None:
+        """Plans to commit `files`."""
+        from huggingface_hub import CommitOperationAdd
+
+        self.additions += [
+            CommitOperationAdd(path_in_repo=path, path_or_fileobj=content)
+            for path, content in sorted(files.items())
+        ]
+
+    def operations(self) -> list[Any]:
+        """The whole commit: what was added, the list of it, and the end of what an earlier publication listed
+        and this one does not have. Files that were never listed stay."""
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        made = {a.path_in_repo: f"sha256:{a.upload_info.sha256.hex()}" for a in self.additions}
+        listed = (json.dumps(made, indent=2, sort_keys=True) + "\n").encode()
+        stale = sorted(self.paths & set(self.listed) - set(made))
+        return [
+            *self.additions,
+            CommitOperationAdd(path_in_repo=LIST_NAME, path_or_fileobj=listed),
+            *(CommitOperationDelete(path_in_repo=path) for path in stale),
+        ]
+
+
+class HubRepository:
+    """A model repository that the token may write to; made if it is not there.
+
+    Raises `PublishError`: no token, a wrong or a read-only one, a namespace of somebody else, no connection,
+    or a repository that is public when a private one is wanted (and the other way round).
+    `InvalidArgumentError` for a name that no repository can have.
+    """
+
+    def __init__(self, repo_id: str, *, private: bool | None = None, token: str | None = None):
+        from huggingface_hub import HfApi
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        self.token = token
+        self.api: HfApi = HfApi(token=token)
+        self.repo_id = _check_name(repo_id)
+        problem = hub_problem()
+        if problem:
+            raise PublishError(
+                f"Nothing can be published to {repo_id!r}: {problem}. Publish again when the Hub answers."
+            )
+        with self.told():
+            user = self._user()
+            if "/" not in self.repo_id:
+                self.repo_id = f"{user}/{self.repo_id}"
+            try:
+                found = self.api.model_info(self.repo_id)
+            except RepositoryNotFoundError:
+                self.api.create_repo(self.repo_id, private=private, exist_ok=True)
+                found = self.api.model_info(self.repo_id)
+        if private is not None and bool(found.private) != private:
+            kind = "private" if found.private else "public"
+            raise PublishError(
+                f"{self.repo_id} is there and is {kind}, but private={private} was asked for. Change it in "
+                "the repository's settings, or leave private= (--hub_private_repo) out."
+            )
+
+    def _user(self) -> str:
+        """Who the token belongs to. Raises `PublishError` when it cannot write to the namespace."""
+        who = self.api.whoami()
+        name = str(who.get("name"))
+        role = ((who.get("auth") or {}).get("accessToken") or {}).get("role")
+        if role == "read":
+            raise PublishError(
+                f"The token of {name!r} may only read: {self.repo_id!r} needs one with the write role, made "
+                f"at {_TOKENS}."
+            )
+        owner = self.repo_id.partition("/")[0] if "/" in self.repo_id else name
+        organizations = [str(o.get("name")) for o in who.get("orgs") or ()]
+        if owner not in (name, *organizations):
+            raise PublishError(
+                f"{self.repo_id!r} is in the namespace of {owner!r}; the token belongs to {name!r}"
+                + (f" (organizations: {', '.join(organizations)})" if organizations else "")
+                + f". Choose a name such as '{name}/{self.repo_id.partition('/')[2]}'."
+            )
+        return name
+
+    def branch(self, name: str) -> Branch | None:
+        """A branch with the paths of its files; None when there is none of that name."""
+        from huggingface_hub.errors import RevisionNotFoundError
+
+        with self.told():
+            try:
+                info = self.api.model_info(self.repo_id, revision=name)
+            except RevisionNotFoundError:
+                return None
+        paths = {s.rfilename for s in info.siblings or ()}
+        listed: Any = None
+        if LIST_NAME in paths:
+            with suppress(ValueError, RecursionError):  # somebody else's file of that name
+                listed = json.loads(self.read(LIST_NAME, str(info.sha)))
+        return Branch(name, str(info.sha), True, paths, listed if isinstance(listed, dict) else {})
+
+    def main(self) -> Branch:
+        """The branch `main`."""
+        found = self.branch("main")
+        if found is None:
+            raise PublishError(f"{self.repo_id} has no branch main, and only that can be published to.")
+        return found
+
+    def read(self, path: str, commit: str) -> bytes:
+        """The content of one file."""
+        with self.told():
+            found = self.api.hf_hub_download(self.repo_id, path, revision=commit)
+        return Path(found).read_bytes()
+
+    def commit(
+        self,
+        main: Branch,
+        init: Branch | None,
+        message: str,
+        pages: Callable[[str | None], Mapping[str, bytes]] = lambda init_commit: {},
+    ) -> tuple[str, str | None]:
+        """Carries out the operations of both branches, one commit each; gives the commits.
+
+        The bulk of the bytes goes first and changes nothing; then `init`, then `main`, to which `pages` of
+        the commit of `init` are added: they can say what belongs to them. When the commit of
+        `main` fails, `init` is put back. Someone else's commit in between, and the other of two that publish
+        at once, is refused by the Hub: no mixture comes about.
+        """
+        branches = [branch for branch in (init, main) if branch is not None]
+        with self.told(f"{self.repo_id} is as it was.", slow=True):
+            for branch in branches:
+                self.api.preupload_lfs_files(
+                    self.repo_id, branch.additions, revision=branch.head, free_memory=False
+                )
+        made: CommitInfo | None = None
+        if init is not None:
+            with self.told(f"The branch main of {self.repo_id} is as it was.", slow=True):
+                if not init.exists:
+                    self.api.create_branch(self.repo_id, branch=init.name, revision=init.head)
+                try:
+                    made = self._send(init, f"{message}: as initialised")
+                except Exception:
+                    self._put_back(init, init.head)
+                    raise
+        main.add(pages(made.oid if made is not None else None))
+        with self.told(lambda: self._after_failure(main, init, made), slow=True):
+            done = self._send(main, message)
+        return done.oid, made.oid if made is not None else None
+
+    def _send(self, branch: Branch, message: str) -> CommitInfo:
+        return self.api.create_commit(
+            self.repo_id,
+            branch.operations(),
+            commit_message=message,
+            revision=branch.name,
+            parent_commit=branch.head,
+        )
+
+    def _after_failure(self, main: Branch, init: Branch | None, made: CommitInfo | None) -> str:
+        """Puts `init` back if `main` was not changed by us; says what the repository is like."""
+        again = "Publish again to bring both up to date."
+        there = f", its branch {init.name} at {made.oid[:8]}" if init is not None and made is not None else ""
+        try:
+            now = str(self.api.model_info(self.repo_id, revision=main.name).sha)
+        except request_errors():
+            return f"Whether the branch main of {self.repo_id} took the commit is not known{there}. {again}"
+        if now != main.head:
+            return f"The branch main of {self.repo_id} is at commit {now[:8]} now{there}. {again}"
+        if init is not None and made is not None and not self._put_back(init, made.oid):
+            return f"The branch main of {self.repo_id} is as it was (commit {now[:8]}){there}. {again}"
+        return f"{self.repo_id} is as it was."
+
+    def _put_back(self, branch: Branch, ours: str) -> bool:
+        """Undoes our commit `ours` on a branch, unless someone committed after us; whether that was done."""
+        from huggingface_hub import CommitOperationCopy, CommitOperationDelete
+
+        try:
+            info = self.api.model_info(self.repo_id, revision=branch.name)
+            if info.sha != ours:
+                return False
+            if not branch.exists:
+                self.api.delete_branch(self.repo_id, branch=branch.name)
+            elif ours != branch.head:
+                held = {s.rfilename for s in info.siblings or ()}
+                operations: list[Any] = [
+                    CommitOperationCopy(path, path, src_revision=branch.head) for path in sorted(branch.paths)
+                ]
+                operations += [CommitOperationDelete(path) for path in sorted(held - branch.paths)]
+                self.api.create_commit(
+                    self.repo_id,
+                    operations,
+                    commit_message="As before",
+                    revision=branch.name,
+                    parent_commit=ours,
+                )
+        except _failures() as error:
+            logger.warning("The branch %s of %s was not put back: %s", branch.name, self.repo_id, error)
+            return False
+        return True
+
+    @contextmanager
+    def told(self, state: str | Callable[[], str] = "", *, slow: bool = False) -> Iterator[None]:
+        """Any failure of a request as one `PublishError`, which ends in `state`; `slow` ones may take longer
+        to be answered."""
+        try:
+            with patience(patience_seconds() * (_SLOW if slow else 1)):
+                yield
+        except EmbinitError:
+            raise
+        except _failures() as error:
+            reason = explain(error, self.repo_id, self.api.endpoint)
+            with patience():
+                after = state if isinstance(state, str) else state()
+            raise PublishError(f"{reason} {after}".rstrip()) from error
+
+
+def explain(error: BaseException, repo_id: str, endpoint: str) -> str:
+    """What went wrong with a request, in one sentence."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
+
+    if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
+        return explain(error.__cause__, repo_id, endpoint)  # the upload threads wrap theirs
+    if isinstance(error, LocalTokenNotFoundError):
+        return f"Publishing to {repo_id!r} needs a token with the write role, and there is none. {_LOGIN}"
+    if not isinstance(error, HfHubHTTPError):
+        if isinstance(error, (ValueError, RuntimeError)):
+            return f"{repo_id} was not published: {_line(error)}"
+        if "Timeout" in type(error).__name__:
+            return f"The Hub {no_answer(endpoint)}."
+        return f"The connection to {endpoint} was lost ({_line(error)})."
+    status = error.response.status_code if error.response is not None else 0
+    if status == 401:
+        return f"The Hub does not know the token. {_LOGIN}"
+    if status == 403:
+        return (
+            f"The token may not write to {repo_id!r} ({error.server_message or 'forbidden'}): it needs the "
+            f"write role there, see {_TOKENS}."
+        )
+    if status in (409, 412):
+        return f"Someone else published to {repo_id} at the same time."
+    return f"The Hub refused with status {status}: {error.server_message or _line(error)}."
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """What uploading and committing may raise: the client turns refusals of files into `ValueError`, errors
+    of its threads into `RuntimeError`."""
+    return (ValueError, RuntimeError, *request_errors())
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split()).rstrip(".") or type(error).__name__
+
+
+def _check_name(repo_id: str) -> str:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise InvalidArgumentError(
+            f"repo_id={repo_id!r} is no name of a Hub repository: {_line(error)}."
+        ) from error
+    return repo_id

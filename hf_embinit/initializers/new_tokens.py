@@ -1,0 +1,251 @@
+"""Rows beside an existing table: what new tokens of a trained model start from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from ..moments import distinct_rows, gaussian_rows, mean_row
+from ..tokens import align
+from ..vectors import PretrainedVectors
+from .context import InitContext
+from .registry import NotNegative, register_initializer
+
+Names = str | int | Sequence[str | int]
+"""One old token (its string or id) or several."""
+
+
+@register_initializer(
+    "mean",
+    summary="the mean of the old rows, the same for all new rows",
+    reference="Hewitt 2021",
+    purpose="rows",
+    needs=("existing",),
+)
+def mean(context: InitContext) -> Tensor:
+    """The mean of the usable old rows: KL(p || p') is at most log(1 + m / n) for m new and n usable old
+    rows."""
+    existing = context.require("existing", "mean")
+    return mean_row(existing, context.usable_ids).expand(context.shape).clone()
+
+
+@register_initializer(
+    "mean_cov",
+    summary="N(mean, scale * covariance) of the old rows, every new row distinct",
+    reference="Hewitt 2021 (scale 1e-5)",
+    purpose="rows",
+    needs=("existing",),
+)
+def mean_cov(context: InitContext, *, scale: NotNegative = 1e-5) -> Tensor:
+    """Draws around the mean; rows that would be equal in the table's dtype are moved apart by one unit in the
+    last place of some coordinates."""
+    existing = context.require("existing", "mean_cov")
+    rows = gaussian_rows(
+        existing, context.num_rows, scale=scale, generator=context.generator, rows=context.usable_ids
+    )
+    distinct = distinct_rows(rows, existing.dtype, generator=context.generator)
+    if distinct is not rows:
+        context.report["moved_apart"] = int((distinct != rows).any(1).sum())
+    return distinct
+
+
+def averages_old_rows(
+    name: str, *, summary: str, reference: str
+) -> Callable[[Callable[..., list[list[int]]]], Callable[..., list[list[int]]]]:
+    """Registers a function `pieces(context, **options)` that gives, for each new row, the old ids whose rows
+    are averaged; none stands for the mean of all. It reads the tokenizer's side of the context alone, so that
+    a plan can be shown before there is a table."""
+
+    def register(pieces: Callable[..., list[list[int]]]) -> Callable[..., list[list[int]]]:
+        @functools.wraps(pieces)
+        def rows(context: InitContext, **options: Any) -> Tensor:
+            return _means_of(context, pieces(context, **options))
+
+        needs: tuple[Any, ...] = ("existing", "tokens", "tokenizer")
+        register_initializer(
+            name, summary=summary, reference=reference, purpose="rows", needs=needs, pieces=pieces
+        )(rows)
+        return pieces
+
+    return register
+
+
+Pooling = Literal["mean", "first", "last"]
+
+
+@averages_old_rows(
+    "subword_mean",
+    summary="the mean of the rows of the pieces that the old tokenizer splits the token into",
+    reference="Gee et al. 2022, section 3 (fast vocabulary transfer)",
+)
+def subword_mean(
+    context: InitContext, *, input_pooling: Pooling = "mean", output_pooling: Pooling = "mean"
+) -> list[list[int]]:
+    """Pooled rows of the pieces of each new token, as the tokenizer split it before it was added.
+
+    Every table pools its own rows: an untied output table never reads the input's. `input_pooling` and
+    `output_pooling` are `mean`, `first` or `last` piece; a tied table takes `input_pooling`. Tokens whose
+    pieces are all unknown get the mean of the old rows, and the report names them.
+    """
+    pooling = output_pooling if context.role == "output" else input_pooling
+    if pooling not in ("mean", "first", "last"):
+        raise InvalidArgumentError(f"{context.role}_pooling={pooling!r} is not 'mean', 'first' or 'last'")
+    pieces = _split(context, "subword_mean", context.require("texts", "subword_mean"))
+    return pieces if pooling == "mean" else [p[:1] if pooling == "first" else p[-1:] for p in pieces]
+
+
+@averages_old_rows(
+    "copy",
+    summary="the row of a named old token, or the mean of several",
+    reference="the method users ask for most, beside the mean",
+)
+def copy(context: InitContext, *, of: Names | Mapping[str, Names] | None = None) -> list[list[int]]:
+    """Rows copied from old tokens: `of="king"`, `of=["king", "man"]` (the mean) or `{new: either}`."""
+    wanted = _for_each(context, "copy", "of", of, "a token or a list of tokens")
+    return [
+        [] if names is None else [_old_id(context, n) for n in ([names] if _is_name(names) else names)]
+        for names in wanted
+    ]
+
+
+@averages_old_rows(
+    "description",
+    summary="the mean of the rows of the tokens of a text",
+    reference="LLaMA-Factory's desc_init",
+)
+def description(context: InitContext, *, text: str | Mapping[str, str] | None = None) -> list[list[int]]:
+    """Means over the tokens of a text that describes the token: `text="a king"` or `{new token: text}`."""
+    described = _for_each(context, "description", "text", text, "a text")
+    return _split(context, "description", ["" if text is None else text for text in described])
+
+
+def _split(context: InitContext, init: str, texts: Sequence[str]) -> list[list[int]]:
+    """The old ids of each text, without the unknown token and rows that are not finite; none for ""."""
+    tokenize = context.require("tokenize", init)
+    skipped = {context.unknown_id, *context.not_finite}
+    split = iter(tokenize([text for text in texts if text]))
+    return [[i for i in next(split) if i not in skipped] if text else [] for text in texts]
+
+
+def _for_each(context: InitContext, init: str, option: str, value: Any, what: str) -> list[Any]:
+    """The option's value for each new row; None for rows without a token (padding)."""
+    context.require("tokenize", init)
+    texts: list[str] = context.require("texts", init)
+    if value is None or (not isinstance(value, Mapping) and not value and value != 0):
+        raise InvalidArgumentError(f"{option}= is missing: give {what}, or a mapping from new tokens to that")
+    if not isinstance(value, Mapping):
+        return [value if text else None for text in texts]
+    tokens = context.tokens or texts
+    for text, token in zip(texts, tokens, strict=True):
+        if text and not {text, token} & value.keys():
+            raise InvalidArgumentError(f"{option}= has no entry for the new token {text!r}")
+    return [value.get(text, value.get(token)) for text, token in zip(texts, tokens, strict=True)]
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, (str, int))
+
+
+def _old_id(context: InitContext, name: str | int) -> int:
+    """The id of an old token: an id, the tokenizer's own spelling (`Ġking`), or a text that is one token."""
+    tokens: list[str] = context.require("existing_tokens", "copy")
+    if isinstance(name, int):
+        if not 0 <= name < len(tokens):
+            raise InvalidArgumentError(f"of={name} is no id of an old token (0 to {len(tokens) - 1})")
+        found = name
+    elif name in context.existing_ids:
+        found = context.existing_ids[name]
+    else:
+        ids = context.require("tokenize", "copy")([name])[0]
+        if len(ids) != 1 or ids[0] == context.unknown_id:
+            pieces = ", ".join(repr(tokens[i]) for i in ids) or "nothing"
+            raise InvalidArgumentError(
+                f"of={name!r} is not one old token but {pieces}: name old tokens, or use init 'description'"
+            )
+        found = ids[0]
+    if found in context.not_finite:
+        raise InvalidArgumentError(f"of={name!r}: the row of this token has NaN or infinite entries")
+    return found
+
+
+def _means_of(context: InitContext, pieces: list[list[int]]) -> Tensor:
+    """Rows that are the means of the old rows named for each; the mean of all where none is named."""
+    existing: Tensor = context.require("existing", "these rows")
+    rows = torch.empty(context.shape, device=existing.device)
+    by_length: dict[int, list[int]] = {}
+    for i, ids in enumerate(pieces):
+        by_length.setdefault(len(ids), []).append(i)
+    empty = by_length.pop(0, [])
+    for length, positions in by_length.items():
+        for part in torch.tensor(positions).split(max(1, 2**22 // (length * existing.shape[1]))):
+            index = torch.tensor([pieces[i] for i in part.tolist()], device=existing.device)
+            rows[part] = existing[index.T].float().mean(0)
+    if empty:
+        rows[empty] = mean_row(existing, context.usable_ids)
+        nameless = [context.texts[i] for i in empty if context.texts and context.texts[i]]
+        if nameless:
+            context.report["without_source"] = nameless
+    return rows
+
+
+@register_initializer(
+    "pretrained_map",
+    summary="vectors= of the token, by a least-squares map learnt on the tokens that both have",
+    reference="Mikolov et al. 2013, Exploiting similarities among languages for machine translation, Eq. 3",
+    purpose="rows",
+    needs=("existing", "tokens", "tokenizer", "vectors"),
+)
+def pretrained_map(context: InitContext) -> Tensor:
+    """Rows `x W + b`, W and b fitted by least squares to the old rows of tokens that the vectors have too.
+
+    Each table has a map of its own. With fewer shared tokens than the vectors have dimensions, W is the
+    solution of smallest norm. New tokens that the vectors lack, also in lower case, get the mean of the
+    old rows; the report names them, counts the shared tokens and gives the share of variance that the map
+    explains on those.
+
+    Raises `InvalidArgumentError` when fewer than two old tokens are shared.
+    """
+    vectors: PretrainedVectors = context.require("vectors", "pretrained_map")
+    existing: Tensor = context.require("existing", "pretrained_map")
+    old_tokens: list[str] = context.require("existing_tokens", "pretrained_map")
+    texts: list[str] = context.require("texts", "pretrained_map")
+    pairs = align(
+        old_tokens, context.token_family, vectors.tokens, vectors.family, plain=context.existing_added
+    )
+    if context.usable_ids is not None:
+        usable = torch.zeros(len(existing), dtype=torch.bool)
+        usable[context.usable_ids.cpu()] = True
+        pairs[~usable[: len(pairs)]] = -1
+    shared = (pairs >= 0).nonzero().flatten()
+    if len(shared) < 2:
+        raise InvalidArgumentError(
+            f"init 'pretrained_map': {vectors.name!r} has {len(shared)} of the {len(old_tokens)} old tokens; "
+            f"are the vectors of this language and kind of token?"
+        )
+    x = vectors.matrix[pairs[shared]].double()
+    y = existing[shared.to(existing.device)].double().cpu()
+    x_mean, y_mean = x.mean(0), y.mean(0)
+    x, y = x - x_mean, y - y_mean
+    weight = torch.linalg.pinv(x.T @ x, rtol=1e-10, hermitian=True) @ (x.T @ y)
+    unexplained = (y - x @ weight).square().sum() / y.square().sum().clamp_min(1e-30)
+    context.report.update(shared_tokens=len(shared), variance_explained=float(1 - unexplained))
+
+    found = align(
+        [t.strip() for t in texts],
+        "words",
+        vectors.tokens,
+        vectors.family,
+        special=context.special_rows if vectors.family == "words" else (),
+        lowercase_fallback=True,
+    )
+    rows = mean_row(existing, context.usable_ids).cpu().expand(context.shape).clone()
+    has = found >= 0
+    rows[has] = ((vectors.matrix[found[has]].double() - x_mean) @ weight + y_mean).float()
+    if missing := [t for t, there in zip(texts, has.tolist(), strict=True) if t and not there]:
+        context.report["without_source"] = missing
+    return rows.to(existing.device)

@@ -1,0 +1,175 @@
+"""`Registry`: records by name, each put there by a decorator. And the registry of initialisers.
+
+An initialiser is a function that makes the rows `[R, D]` (float32) which its `InitContext` asks for:
+
+    @register_initializer("xavier", summary="uniform", reference="Glorot & Bengio 2010, Eq. 16")
+    def xavier(context: InitContext) -> Tensor: ...
+
+Its keyword options are the options of the initialiser; their annotations say what may be given. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from ..errors import EmbinitError, InvalidArgumentError, UnknownNameError
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class DuplicateNameError(EmbinitError, ValueError):
+    """Two records claim one name."""
+
+
+class Registry(Generic[T]):
+    """Records of one kind (`init`, `surgery`) by name, some under further names as well."""
+
+    def __init__(self, kind: str):
+        self.kind = kind
+        self._records: dict[str, T] = {}
+        self._aliases: dict[str, str] = {}
+
+    def add(self, name: str, record: T, aliases: Iterable[str] = ()) -> None:
+        """Puts `record` under `name`; raises `DuplicateNameError` for a name that is taken."""
+        for one in (name, *aliases):
+            if one in self._records or one in self._aliases:
+                raise DuplicateNameError(f"{self.kind} {one!r} is registered already: {self.get(one)}")
+        self._records[name] = record
+        self._aliases.update(dict.fromkeys(aliases, name))
+
+    def remove(self, name: str) -> None:
+        """Takes a record out again, under all its names."""
+        del self._records[name]
+        self._aliases = {alias: of for alias, of in self._aliases.items() if of != name}
+
+    def get(self, name: str) -> T:
+        """The record called `name`. Raises `UnknownNameError` with the nearest names."""
+        known = self._aliases.get(name, name)
+        if known not in self._records:
+            raise UnknownNameError(self.kind, name, [*self._records, *self._aliases])
+        return self._records[known]
+
+    def list(self, pattern: str = "*") -> list[T]:
+        """Records that have a name which matches a shell pattern, each once, sorted by name."""
+        names = [*((name, name) for name in self._records), *self._aliases.items()]
+        found = {name for given, name in names if fnmatch.fnmatchcase(given, pattern)}
+        return [self._records[name] for name in sorted(found)]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.list())
+
+
+Purpose = Literal["table", "rows"]
+"""What an initialiser makes: a whole `table` (rows beside an old one too), or only such new `rows`."""
+
+Needs = Literal["vectors", "existing", "tokens", "tokenizer"]
+"""What an initialiser reads: pre-trained vectors, the existing table, token strings, the tokenizer before a
+change."""
+
+NotNegative = Annotated[float, "at least 0"]
+"""A finite number that is not below zero."""
+
+
+@dataclass(frozen=True)
+class Initializer:
+    """One registered initialiser: its name, what it makes and needs, and where it comes from."""
+
+    name: str
+    fn: Callable[..., Any]
+    summary: str
+    reference: str
+    purpose: Purpose = "table"
+    needs: frozenset[Needs] = frozenset()
+    defaults: dict[str, Any] = field(default_factory=dict, hash=False)
+    """What the name fixes for the function, such as the checkpoint behind `bert`; users may override
+    `vectors`."""
+    aliases: tuple[str, ...] = ()
+    """Further names."""
+    pieces: Callable[..., list[list[int]]] | None = None
+    """For initialisers that average old rows: `pieces(context, **options)` gives the old ids of each row."""
+
+    @cached_property
+    def options(self) -> dict[str, Any]:
+        """Keyword options that a caller may give, with their defaults."""
+        parameters = list(inspect.signature(self.fn).parameters.values())[1:]
+        return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    def check_options(self, options: dict[str, Any]) -> None:
+        """Raises `InvalidArgumentError` for an option that is not this initialiser's, or a wrong value."""
+        hints = get_type_hints(inspect.unwrap(self.fn), include_extras=True) if options else {}
+        for name, value in options.items():
+            if name not in self.options:
+                known = ", ".join(f"{k}={v!r}" for k, v in self.options.items()) or "none"
+                raise InvalidArgumentError(
+                    f"init {self.name!r} has no option {name!r}. Its options: {known}."
+                )
+            if value != self.options[name] and (wanted := _unmet(hints.get(name), value)):
+                raise InvalidArgumentError(f"init {self.name!r}: {name}={value!r} is not {wanted}")
+
+    def __str__(self) -> str:
+        also = f" (also {', '.join(self.aliases)})" if self.aliases else ""
+        return f"{self.name}{also}: {self.summary} ({self.reference})"
+
+
+def _unmet(hint: Any, value: Any) -> str | None:
+    """What was expected instead of `value`, None when it is what the annotation says (or it says no more)."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return None if value in parts else _one_of([repr(part) for part in parts])
+    if hint is bool:
+        return None if isinstance(value, bool) else "True or False"
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if origin is Annotated:
+        return None if number and value >= 0 else f"a finite number {parts[1]}"
+    if hint is float:
+        return None if number else "a finite number"
+    known = [part for part in parts if part is not type(None)]  # `float | None`
+    return _unmet(known[0], value) if len(known) == 1 and len(parts) == 2 else None
+
+
+def _one_of(names: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+INITIALIZERS: Registry[Initializer] = Registry("init")
+
+
+def register_initializer(
+    name: str,
+    *,
+    summary: str,
+    reference: str,
+    purpose: Purpose = "table",
+    needs: Iterable[Needs] = (),
+    defaults: dict[str, Any] | None = None,
+    aliases: Iterable[str] = (),
+    pieces: Callable[..., list[list[int]]] | None = None,
+) -> Callable[[F], F]:
+    """Decorator that adds a function to the registry under `name` and `aliases`. A name that is taken raises
+    `DuplicateNameError`."""
+
+    def register(fn: F) -> F:
+        fixed, also = dict(defaults or {}), tuple(aliases)
+        record = Initializer(name, fn, summary, reference, purpose, frozenset(needs), fixed, also, pieces)
+        INITIALIZERS.add(name, record, also)
+        return fn
+
+    return register
+
+
+def get_initializer(name: str) -> Initializer:
+    """The record registered under `name`. Unknown names raise `UnknownNameError` with the nearest ones."""
+    return INITIALIZERS.get(name)
+
+
+def list_initializers(pattern: str = "*", *, purpose: Purpose | None = None) -> list[Initializer]:
+    """Records whose name matches a shell pattern (`"glove*"`), sorted by name; `str(record)` is one line."""
+    return [r for r in INITIALIZERS.list(pattern) if purpose is None or r.purpose == purpose]

@@ -1,0 +1,58 @@
+"""What a run leaves behind: its folder, its record, what of it may be published, records side by side.
+
+Cards of records are made in `cards`; nothing here trains.
+"""
+
+from .aggregate import NO_EFFECT, read_records, results_table
+from .checkpoints import write_digests
+from .files import FILES_NAME, RunFiles, model_folders, run_files, tokenizer_names
+from .folder import RunState, is_complete_checkpoint, list_checkpoints, prepare_run_folder
+from .lock import unlock_folder
+from .places import is_local_data, public_record, shorten, without_places
+from .record import (
+    RESULTS_NAME,
+    RunRecord,
+    collect_versions,
+    device_name,
+    history_from_log,
+    is_finished,
+    read_record,
+    samples_name,
+    scored_split,
+    write_record,
+)
+from .writing import to_plain, write_json, write_text
+
+__all__ = [
+    "FILES_NAME",
+    "NO_EFFECT",
+    "RESULTS_NAME",
+    "RunFiles",
+    "RunRecord",
+    "RunState",
+    "collect_versions",
+    "device_name",
+    "history_from_log",
+    "is_complete_checkpoint",
+    "is_finished",
+    "is_local_data",
+    "list_checkpoints",
+    "model_folders",
+    "prepare_run_folder",
+    "public_record",
+    "read_record",
+    "read_records",
+    "results_table",
+    "run_files",
+    "samples_name",
+    "scored_split",
+    "shorten",
+    "to_plain",
+    "tokenizer_names",
+    "unlock_folder",
+    "without_places",
+    "write_digests",
+    "write_json",
+    "write_record",
+    "write_text",
+]

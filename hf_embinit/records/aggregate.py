@@ -1,0 +1,208 @@
+"""Records gathered into one table: a row an experiment, mean and sample sd over seeds."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..display import markdown_code, markdown_table, markdown_text
+from ..errors import DataNotFoundError
+from .record import RESULTS_NAME, RunRecord, read_record
+
+COLUMNS = {
+    "test_bleu": "test BLEU",
+    "test_bleu_tokenized": "test BLEU, own tokens",
+    "validation_accuracy": "validation accuracy",
+    "validation_accuracy_mismatched": "validation accuracy, mismatched",
+    "validation_f1": "validation F1",
+    "validation_matthews_correlation": "validation Matthews",
+    "validation_pearsonr": "validation Pearson",
+    "validation_spearmanr": "validation Spearman",
+    "test_accuracy": "test accuracy",
+    "test_f1": "test F1",
+    "knn_peak": "peak KNN match",
+    "knn_input_inner_product": "last KNN match",
+    "kl_mean": "KL before training",
+    "validation_bits_per_byte": "validation bits per byte",
+    "test_bits_per_byte": "test bits per byte",
+    "test_perplexity": "test perplexity",
+    "validation_loss": "validation loss",
+}
+"""Metrics of a record that a table shows, in this order, where any record has them."""
+_LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "kl_mean")
+_SHARES = ("accuracy", "f1", "matthews", "pearsonr", "spearmanr", "knn", "kl_mean", "bits_per_byte")
+
+SEEDS = {"seed", "data_seed", "twin_seeds"}
+"""Arguments in which the runs of one experiment differ."""
+NO_EFFECT = {
+    *("output_dir", "data_dir", "allow_pickle", "use_cpu"),
+    *("disable_tqdm", "report_to", "run_name", "project", "resume_from_checkpoint", "local_rank"),
+    *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "ddp_timeout"),
+    *("logging_strategy", "logging_steps", "logging_first_step", "logging_nan_inf_filter"),
+    *("log_level", "log_level_replica", "log_on_each_node", "include_num_input_tokens_seen"),
+    *("push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy", "hub_always_push"),
+    *("hub_revision", "save_total_limit", "save_only_model", "save_on_each_node", "skip_memory_metrics"),
+    *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
+    *("dataloader_prefetch_factor", "dataloader_multiprocessing_context"),
+}
+"""Arguments that cannot change what a run measures. What `data_dir` holds is told by the data's digests."""
+_FILES = {"vectors", "target_vectors"}  # their digests tell, where the record has them
+_IN_COLUMNS = {
+    "num_train_epochs",
+    "max_steps",
+    "max_train_samples",
+    "model",
+    "task",
+    "dataset",
+    "init",
+    "tokenizer",
+}
+_IN_COLUMNS |= {"surgery", "inits"}  # the column `init` says both
+
+
+def read_records(folder: str | Path) -> list[RunRecord]:
+    """Every record below `folder`, by path. Raises `DataNotFoundError` when there is none."""
+    paths = sorted(Path(folder).rglob(RESULTS_NAME))
+    if not paths:
+        raise DataNotFoundError(
+            f"no {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
+        )
+    return [read_record(path) for path in paths]
+
+
+def settings(record: RunRecord) -> dict[str, Any]:
+    """What two runs of one experiment have in common beside the columns: every argument but `SEEDS` and
+    `NO_EFFECT`, and the digests of the data and of the vectors."""
+    hidden = SEEDS | NO_EFFECT | _IN_COLUMNS
+    digests = {name: f"{split['sha256']:.8}" for name, split in record.data.items()}
+    if any(name.startswith("vectors") for name in digests):
+        hidden |= _FILES
+    return {**{k: v for k, v in record.arguments.items() if k not in hidden}, **digests}
+
+
+def results_table(records: Iterable[RunRecord]) -> str:
+    """A Markdown table for each task: runs that differ in nothing but the seed share a row, `mean (sd)` over
+    their n seeds. The rows of one setting stand together, the best by the first metric on top.
+
+    Where rows would look alike, a column says in what they differ. One run that is there twice counts once.
+    """
+    by_task: dict[str, list[RunRecord]] = defaultdict(list)
+    for record in records:
+        by_task[record.task].append(record)
+    return "\n".join(_task_table(group) for group in by_task.values())
+
+
+Group = tuple[tuple, list[RunRecord]]
+"""What the columns show of an experiment, its initialiser last, and its runs."""
+
+
+def _task_table(records: Sequence[RunRecord]) -> str:
+    groups = _groups(records)
+    told = _told_apart(groups)
+    metrics = [m for m in COLUMNS if any(m in r.metrics for _, group in groups for r in group)]
+    models = any(model != "vanilla" for (_, model, *_), _ in groups)
+    header = ["data", *(["model"] if models else []), "tokenizer", "epochs", "init"]
+    header += [*(["settings"] if any(told) else []), "seeds", *(COLUMNS[m] for m in metrics), "best epoch"]
+    rows = []
+    for i in _best_first(groups, told, metrics):
+        (dataset, model, tokenizer, epochs, samples, init), group = groups[i]
+        data = dataset if samples is None else f"{dataset}, first {samples}"
+        named = [data, *([_short(model)] if models else []), _short(tokenizer), epochs]
+        cells = [*map(markdown_text, named), markdown_code(init)]
+        cells += [*([markdown_text(told[i])] if any(told) else []), str(len({_seeds(r) for r in group}))]
+        for m in metrics:
+            digits = 4 if any(share in m for share in _SHARES) else 2
+            cells.append(_mean_sd([r.metrics.get(m) for r in group], group, digits))
+        cells.append(_mean_sd([r.best_epoch for r in group], group, 1))
+        rows.append(cells)
+    return markdown_table(header, rows)
+
+
+def _groups(records: Sequence[RunRecord]) -> list[Group]:
+    """The experiments, in the order in which they came."""
+    groups: dict[tuple, dict[str, RunRecord]] = defaultdict(dict)
+    for record in records:
+        a = record.arguments
+        shown = (
+            *(record.dataset, a.get("model") or "vanilla", record.tokenizer),
+            *(_length(a), a.get("max_train_samples"), record.init),
+        )
+        run = _text([_seeds(record), record.metrics])
+        groups[shown, _text(settings(record))].setdefault(run, record)
+    return [(shown, list(runs.values())) for (shown, _), runs in groups.items()]
+
+
+def _told_apart(groups: Sequence[Group]) -> list[str]:
+    """For each group, the settings in which it differs from those that the columns show alike."""
+    told = []
+    for shown, group in groups:
+        alike = [settings(others[0]) for other, others in groups if other == shown]
+        mine = settings(group[0])
+        keys = dict.fromkeys(k for s in alike for k in s if any(o.get(k) != s[k] for o in alike))
+        known = {k: f"{k} {_plain(mine[k])}" for k in keys if k in mine}
+        known |= {k: f"no digest of {k}" for k in keys if k not in mine and k not in group[0].arguments}
+        told.append(", ".join(known[k] for k in keys if k in known))
+    return told
+
+
+def _best_first(groups: Sequence[Group], told: Sequence[str], metrics: Sequence[str]) -> list[int]:
+    """Places of the groups: settings (all but the initialiser) in the order in which they came."""
+    about_vectors = re.compile(
+        r"(no digest of )?(target_)?vectors[^,]*(, (source|target|shared)[^,]*)?(, |$)"
+    )
+    keys = [(*shown[:-1], about_vectors.sub("", text)) for (shown, _), text in zip(groups, told, strict=True)]
+    order = list(dict.fromkeys(keys))
+
+    def rank(i: int) -> tuple[int, float]:
+        values = [v for r in groups[i][1] if metrics and (v := r.metrics.get(metrics[0])) is not None]
+        if not values:
+            return order.index(keys[i]), float("inf")
+        mean = statistics.fmean(values)
+        return order.index(keys[i]), mean if metrics[0].endswith(_LOWER_IS_BETTER) else -mean
+
+    return sorted(range(len(groups)), key=rank)
+
+
+def _length(arguments: Mapping[str, Any]) -> str:
+    """How long the training was to be, in epochs or in steps."""
+    steps, epochs = arguments.get("max_steps") or -1, arguments.get("num_train_epochs")
+    if steps > 0:
+        return "1 step" if steps == 1 else f"{steps} steps"
+    return "" if epochs is None else f"{epochs:g}"
+
+
+def _seeds(record: RunRecord) -> str:
+    return _text([record.seed, *(record.arguments.get(name) for name in ("data_seed", "twin_seeds"))])
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "not given"}[value]
+    return (
+        _short(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    )
+
+
+def _short(name: str) -> str:
+    """A checkpoint's name without the folder that it lies in."""
+    return name.rstrip("/").split("/")[-1]
+
+
+def _mean_sd(values: Sequence[float | None], group: Sequence[RunRecord], digits: int) -> str:
+    """Mean and sd of what the runs that did not diverge measured."""
+    lost = sum(r.diverged for r in group)
+    kept = [v for v, r in zip(values, group, strict=True) if v is not None and not r.diverged]
+    if not kept:
+        return "diverged" if lost else "not measured"
+    mean = f"{statistics.fmean(kept):.{digits}f}"
+    text = mean if len(kept) == 1 else f"{mean} ({statistics.stdev(kept):.{digits}f})"
+    return f"{text}, {lost} diverged" if lost else text

@@ -1,0 +1,82 @@
+"""Checkpoints on the way: which are whole, by the digests that are written when one is saved."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from .writing import write_json
+
+DIGESTS_NAME = "digests.json"
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+_WEIGHTS = ("*.safetensors", "*.bin", "global_step*", "pytorch_model_fsdp*")
+_STATES = ("optimizer*", "global_step*")
+_OTHERS = re.compile(r"rng_state_[1-9]\d*\.pth")
+"""What other processes write, at a time of their own."""
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """The folders `checkpoint-<step>` in a run folder, by step, whole or not."""
+    if not folder.is_dir():
+        return []
+    found = ((_CHECKPOINT.fullmatch(p.name), p) for p in folder.iterdir() if p.is_dir())
+    return [p for _, p in sorted((int(match[1]), p) for match, p in found if match)]
+
+
+def write_digests(checkpoint: Path) -> None:
+    """Keeps the SHA-256 of every file of a checkpoint that was just saved beside them."""
+    files = sorted(p for p in checkpoint.iterdir() if p.is_file() and p.name != DIGESTS_NAME)
+    digests = {p.name: _digest(p) for p in files if not _OTHERS.fullmatch(p.name)}
+    write_json(checkpoint / DIGESTS_NAME, digests)
+
+
+def damage(checkpoint: Path) -> str | None:
+    """What keeps a run from going on from a checkpoint, such as "optimizer.pt is missing"; None if nothing
+    does.
+
+    One without digests, of a run that was killed right after it was saved, is taken to be whole when it has
+    weights and the trainer state, which is written last.
+    """
+    state = _read(checkpoint / "trainer_state.json")
+    if state is None:
+        return "an interrupted run did not finish writing it"
+    if not any(next(checkpoint.glob(pattern), None) for pattern in _WEIGHTS):
+        return "it has no weights"
+    digests = _read(checkpoint / DIGESTS_NAME)
+    if digests is None:
+        return None
+    for name, digest in digests.items():
+        if not (checkpoint / name).is_file():
+            return f"{name} is missing"
+        if _digest(checkpoint / name) != digest:
+            return f"{name} is not as it was written"
+    if not any(next(checkpoint.glob(pattern), None) for pattern in _STATES):
+        return "it holds weights alone (--save_only_model), no state of the optimizer"
+    return None
+
+
+def obstacle(checkpoint: Path) -> str | None:
+    """The damage of a checkpoint, or that of the best one so far, which the run would end with."""
+    found = damage(checkpoint)
+    best = (_read(checkpoint / "trainer_state.json") or {}).get("best_model_checkpoint")
+    if found is None and best:
+        best = checkpoint.parent / Path(str(best)).name
+        if best != checkpoint and (why := damage(best)) is not None:
+            found = f"the best one so far, {best.name}, is gone or damaged: {why}"
+    return found
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,212 @@
+"""The files of a run folder that may be published: those that the run listed when it was finished.
+
+A run writes `files.json` with the digest of its weights as safetensors, tokenizer, configs, the code that
+they name, and figures. Nothing else leaves the folder: no optimizer state, no pickle, no checkpoint on the
+way, nothing that a link points to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunFolderError
+from ..foreign import read_json
+from .places import without_places
+from .writing import write_json
+
+logger = logging.getLogger(__name__)
+
+FILES_NAME = "files.json"
+_CONFIG = "config.json"
+_INDEX = "model.safetensors.index.json"
+_SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+_WHOLE = "model.safetensors"
+_CHECKPOINT = (_CONFIG, "generation_config.json", _WHOLE, _INDEX)
+_TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "target_vocab.json",
+    "segmenter.json",
+    "spiece.model",
+    "tokenizer.model",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "target.spm",
+)
+_TELLING = (_CONFIG, "tokenizer_config.json")
+"""Files that name code, and folders of the machine."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """What of a run folder is published, as path in the repository -> a file or its content."""
+
+    models: list[str]
+    """Sub-folders with the models; `[""]` for the one model of the folder itself."""
+    trained: dict[str, Path | bytes]
+    initialised: dict[str, Path | bytes]
+    """Of the model before step 1; empty when the run kept none."""
+    figures: list[str]
+    """Those of `trained` that are figures."""
+
+
+def declare_files(folder: Path) -> None:
+    """Writes `files.json`: the path and the digest of everything of a run that may be published."""
+    figures = (f"figures/{path.name}" for path in sorted((folder / "figures").glob("*.png")))
+    listed = [*_model_files(folder), *(path for path in figures if _is_own(folder, path))]
+    write_json(folder / FILES_NAME, {path: _digest(folder / path) for path in listed})
+
+
+def run_files(folder: Path) -> RunFiles:
+    """What of a finished run is published: what its `files.json` lists, unchanged since.
+
+    Of a folder without that list: the models under the names that transformers gives their files, and no
+    figures. Raises `RunFolderError` for files that are missing, changed, links or outside of the folder, and
+    for a folder without a config, a tokenizer or safetensors.
+    """
+    if (folder / FILES_NAME).exists():
+        listed = _declared(folder)
+    else:
+        logger.warning("%s has no %s: its models are published without figures.", folder, FILES_NAME)
+        listed = list(_model_files(folder))
+    trained = [path for path in listed if not path.startswith("init/")]
+    before = [path.removeprefix("init/") for path in listed if path.startswith("init/")]
+    models = sorted(p.removesuffix(_CONFIG).rstrip("/") for p in trained if p.rpartition("/")[2] == _CONFIG)
+    if not models:
+        raise RunFolderError(f"{folder} has no config.json: expected the folder of a saved model")
+    for model in models:
+        _check_complete(folder, model, trained)
+        if before:
+            _check_complete(folder / "init", model, before)
+    return RunFiles(
+        models,
+        _told(folder, trained),
+        _told(folder / "init", before),
+        [path for path in trained if path.startswith("figures/")],
+    )
+
+
+def _declared(folder: Path) -> list[str]:
+    """The paths in `files.json`. Raises `RunFolderError` when one of them is not what the run wrote."""
+    way_out = f"Put back what the run wrote, or delete {FILES_NAME} to publish the models without figures."
+    listed = read_json(folder / FILES_NAME, error=RunFolderError)
+    for path, digest in listed.items():
+        if not re.fullmatch(r"[^/\\:\0]+(/[^/\\:\0]+)*", path) or {".", ".."} & set(path.split("/")):
+            raise RunFolderError(f"{folder / FILES_NAME} lists {path!r}, which is not a path in the folder")
+        if not _is_own(folder, path):
+            kind = "a link or no file" if (folder / path).exists() else "missing"
+            raise RunFolderError(f"{folder / path} is {kind}, but {FILES_NAME} lists it. {way_out}")
+        if _digest(folder / path) != digest:
+            raise RunFolderError(f"{folder / path} was changed after the run. {way_out}")
+    return list(listed)
+
+
+def _is_own(folder: Path, path: str) -> bool:
+    """Whether `path` is a file of the folder: no link, and in no folder that is one."""
+    parts = path.split("/")
+    on_the_way = (folder.joinpath(*parts[: n + 1]) for n in range(len(parts)))
+    return (folder / path).is_file() and not any(place.is_symlink() for place in on_the_way)
+
+
+def _digest(file: Path) -> str:
+    with open(file, "rb") as content:
+        return f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
+
+
+def model_folders(folder: Path) -> list[str]:
+    """Where in a run folder its models are: `""`, or the sub-folders of a run that trained several."""
+    if (folder / _CONFIG).is_file():
+        return [""]
+    found = (path.parent.name for path in folder.glob(f"*/{_CONFIG}"))
+    return sorted(name for name in found if name != "init" and not name.startswith("checkpoint-")) or [""]
+
+
+def _model_files(folder: Path) -> Iterable[str]:
+    """Paths of the models of a run, trained and before step 1, with their tokenizers."""
+    for place in ("", "init/"):
+        for model in model_folders(folder):
+            inside = f"{place}{model}/".lstrip("/") if model else place
+            for name in _names(folder / inside):
+                if _is_own(folder, inside + name):
+                    yield inside + name
+
+
+def tokenizer_names(folder: Path) -> list[str]:
+    """The files of a tokenizer in a folder, with the code that its config names."""
+    return [name for name in _names(folder) if name in _TOKENIZER or name.endswith(".py")]
+
+
+def _names(folder: Path) -> list[str]:
+    """The files of a model and its tokenizer in a folder, with the code that their configs name."""
+    names = [*_CHECKPOINT, *_TOKENIZER]
+    if (folder / _INDEX).is_file():
+        shards = read_json(folder / _INDEX, error=RunFolderError).get("weight_map")
+        shards = sorted(set(map(str, shards.values()))) if isinstance(shards, dict) else []
+        names += [name for name in shards if _SHARD.fullmatch(name)]
+    for name in _TELLING:
+        if (folder / name).is_file():
+            names += _code_names(folder, read_json(folder / name, error=RunFolderError))
+    return [name for name in dict.fromkeys(names) if (folder / name).is_file()]
+
+
+def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
+    """Raises `RunFolderError` when a model cannot be loaded from the files that are listed."""
+    place = folder / model
+    names = {path.rpartition("/")[2] for path in listed if path.rpartition("/")[0] == model}
+    if _CONFIG not in names:
+        raise RunFolderError(f"{place} has no config.json: expected the folder of a saved model")
+    if not any(name.endswith(".safetensors") for name in names):
+        raise RunFolderError(
+            f"{place} has no model.safetensors, and pickles are not published: save the model with "
+            "model.save_pretrained"
+        )
+    if not names & {"tokenizer.json", "tokenizer_config.json"}:
+        raise RunFolderError(f"{place} has no tokenizer: save it there with tokenizer.save_pretrained")
+    for name in names & set(_TELLING):
+        for module in _code_names(place, read_json(place / name, error=RunFolderError)):
+            if module not in names:
+                raise RunFolderError(f"{place} lacks {module}, which its auto_map names")
+
+
+def _told(folder: Path, listed: Iterable[str]) -> dict[str, Path | bytes]:
+    """Path in the repository -> file, configs without the folders of the machine; code goes to the top, where
+    `auto_map` finds it."""
+    found: dict[str, Path | bytes] = {}
+    for path in listed:
+        name = path.rpartition("/")[2]
+        found[name if name.endswith(".py") else path] = folder / path
+        if name in _TELLING:
+            settings = read_json(folder / path, error=RunFolderError)
+            told = without_places(settings)
+            if told != settings:
+                found[path] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
+    return found
+
+
+def _code_names(folder: Path, settings: Mapping[str, Any]) -> list[str]:
+    """The modules that `auto_map` names, with those that they import from beside them."""
+    from transformers.dynamic_module_utils import get_relative_import_files
+
+    named = settings.get("auto_map")
+    found: list[str] = []
+    for entry in named.values() if isinstance(named, dict) else ():
+        for name in entry if isinstance(entry, list) else [entry]:
+            module = f"{str(name).split('.')[0]}.py"
+            if name and re.fullmatch(r"\w+\.py", module):  # `owner/name--module.Class` lies elsewhere
+                found.append(module)
+                if (folder / module).is_file():
+                    found += [Path(file).name for file in get_relative_import_files(folder / module)]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,147 @@
+"""Rules of a run folder: a finished one is never run into, an unfinished one goes on only when asked to."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import RunFolderError
+from .checkpoints import checkpoint_folders, damage, obstacle
+from .lock import lock_folder, unlock_folder
+from .record import RESULTS_NAME, is_finished, to_plain, write_json
+
+logger = logging.getLogger(__name__)
+
+ARGUMENTS_NAME = "arguments.json"
+
+
+@dataclass(frozen=True)
+class RunState:
+    """Where a run starts from."""
+
+    folder: Path
+    checkpoint: str | None
+    """What to hand to `trainer.train(resume_from_checkpoint=...)`; None starts at step 0."""
+
+
+def prepare_run_folder(
+    output_dir: str | os.PathLike[str],
+    resume: bool | str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    is_main_process: bool = True,
+) -> RunState:
+    """Makes `output_dir` ready for a run, or says in one sentence why it cannot be used.
+
+    `resume` is `--resume_from_checkpoint`: None or False starts afresh; True (or "true", "last") goes on from
+    the last checkpoint in `output_dir` that is whole, from step 0 when there is none; any other text is a
+    checkpoint folder. `arguments` are the flags that must not change when a run goes on; they are kept in
+    `arguments.json`.
+
+    The main process locks the folder until it ends or calls `unlock_folder`, and removes what a killed run
+    left half-written (temporary files, checkpoints that are damaged). Every process of a run may call this
+    and gets the same answer.
+
+    Raises `RunFolderError` when the folder holds a finished run, when another run uses it, when it holds
+    checkpoints and `resume` was not given, when the checkpoint asked for is missing or damaged, or when
+    `arguments` differ from the interrupted run's.
+    """
+    folder = Path(output_dir)
+    if folder.exists() and not folder.is_dir():
+        raise RunFolderError(f"--output_dir {folder} is a file, not a folder")
+    checkpoint = _start_from(folder, resume, arguments)
+    if is_main_process:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock_folder(folder)
+        try:
+            checkpoint = _start_from(folder, resume, arguments)  # another run may have come in between
+        except RunFolderError:
+            unlock_folder(folder)
+            raise
+        _remove_partial_writes(folder)
+        if arguments is not None:
+            write_json(folder / ARGUMENTS_NAME, arguments)
+    return RunState(folder, None if checkpoint is None else str(checkpoint))
+
+
+def _start_from(folder: Path, resume: bool | str | None, arguments: Mapping[str, Any] | None) -> Path | None:
+    """The checkpoint to go on from, None for step 0; raises `RunFolderError` as `prepare_run_folder` does."""
+    if is_finished(folder):
+        raise RunFolderError(
+            f"--output_dir {folder} holds a finished run ({RESULTS_NAME}). "
+            "Choose another folder, or delete this one to run again."
+        )
+    wanted = _resume_wanted(resume)
+    checkpoints = list_checkpoints(folder)
+    if checkpoints and wanted is None:
+        raise RunFolderError(
+            f"--output_dir {folder} holds an unfinished run (last checkpoint: {checkpoints[-1].name}). "
+            "Go on with --resume_from_checkpoint true, or choose another folder."
+        )
+    checkpoint: Path | None = None
+    if wanted == "last":
+        checkpoint = checkpoints[-1] if checkpoints else None
+        if checkpoint is None:
+            logger.warning("No complete checkpoint in %s: starting from step 0.", folder)
+    elif wanted is not None:
+        checkpoint = Path(wanted)
+        why = obstacle(checkpoint) if checkpoint.is_dir() else "there is no such folder"
+        if why is not None:
+            known = ", ".join(c.name for c in checkpoints) or "none"
+            raise RunFolderError(
+                f"--resume_from_checkpoint {wanted} is not a complete checkpoint: {why}. "
+                f"Complete ones in {folder}: {known}."
+            )
+    if checkpoint is not None and arguments is not None:
+        _check_same_arguments(folder, arguments)
+    return checkpoint
+
+
+def _resume_wanted(resume: bool | str | None) -> str | None:
+    """None, "last", or a path, from what a command line makes of `--resume_from_checkpoint`."""
+    if resume is None or resume is False or str(resume).lower() in ("", "false", "no", "none", "0"):
+        return None
+    if resume is True or str(resume).lower() in ("true", "yes", "last", "1"):
+        return "last"
+    return str(resume)
+
+
+def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
+    """The `checkpoint-<step>` folders in `folder` that a run can go on from, by step."""
+    return [c for c in checkpoint_folders(Path(folder)) if obstacle(c) is None]
+
+
+def is_complete_checkpoint(checkpoint: str | os.PathLike[str]) -> bool:
+    """Whether `Trainer` finished a checkpoint and its files are as they were written."""
+    return damage(Path(checkpoint)) is None
+
+
+def _check_same_arguments(folder: Path, arguments: Mapping[str, Any]) -> None:
+    try:
+        before = json.loads((folder / ARGUMENTS_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # the run before kept none
+    now = to_plain(dict(arguments))
+    for name in sorted(set(before) | set(now)):
+        if before.get(name) != now.get(name):
+            raise RunFolderError(
+                f"--{name} is {now.get(name)!r}, but the interrupted run in {folder} had "
+                f"{before.get(name)!r}. Resume with the same value, or choose another --output_dir."
+            )
+
+
+def _remove_partial_writes(folder: Path) -> None:
+    for temporary in folder.glob(".*.json.*.tmp"):
+        logger.info("Removing %s, left by an interrupted run.", temporary)
+        temporary.unlink(missing_ok=True)
+    for checkpoint in checkpoint_folders(folder):
+        why = obstacle(checkpoint)
+        if why is not None:
+            logger.warning("Removing %s: %s.", checkpoint, why)
+            shutil.rmtree(checkpoint, ignore_errors=True)

@@ -1,0 +1,22 @@
+"""The report on embedding tables, as Markdown and as a page, and the comparison of two tables.
+
+What is measured is in `measures`; reports on training runs are `cards`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+__getattr__, __all__ = lazy_names(
+    __name__,
+    {"comparison": ["Comparison", "compare"], "run": ["AnalysisArguments", "analyze_embeddings", "summary"]},
+)
+
+if TYPE_CHECKING:
+    from .comparison import Comparison as Comparison
+    from .comparison import compare as compare
+    from .run import AnalysisArguments as AnalysisArguments
+    from .run import analyze_embeddings as analyze_embeddings
+    from .run import summary as summary

@@ -1,0 +1,276 @@
+"""What the report says of embedding tables: their values, norms, neighbors, and what is left in sums.
+
+Every table `[N, D]` is judged as the input of a transformer that reads `sqrt(D) * embedding + position` with
+sinusoidal positions (Kim et al. 2024, Eq. 3), whatever the model that it comes from does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+from ..measures import (
+    AnalogyTask,
+    EmbeddingStatistics,
+    Metric,
+    Question,
+    absorption_curve,
+    analogy_score,
+    embedding_statistics,
+    knn_match_similarity,
+    nearest_neighbors,
+    position_encoding,
+    position_encoding_statistics,
+    position_span,
+    table_4_transformations,
+    xavier_statistics,
+)
+from ..moments import standardize, xavier_std
+from ..tokens import align, canonical_form
+from .spaces import Space, shared_rows
+
+_TABLE_4_POSITIONS = (64, 5000)
+
+HARMLESS = 2.0
+"""Widest a table was, scaled by sqrt(D) and in sd of the positions, that did no harm as it is (Kim et al.
+2024, Tables 1 and 2): mBERT's in translation. It was 3.0 and 4.4 times as wide as Xavier's."""
+HARMFUL = 8.2
+"""From here on tables did harm as they are: GloVe's for IWSLT2017 (the same tables). The narrowest in sd of
+Xavier's was GloVe's for Multi30k, with 23 times."""
+_METRICS: tuple[Metric, ...] = ("inner_product", "cosine")
+_ORDERED = 0.2  # Spearman's correlation of a token's row and its length: frequent words are short (Zipf)
+
+
+def check_settings(spaces: Sequence[Space], *, k: int, sample: int, lengths: Sequence[int]) -> None:
+    """Raises `InvalidArgumentError` for settings that cannot work with these spaces, before any work."""
+    for space in spaces:
+        if not 1 <= k < len(space.tokens):
+            raise InvalidArgumentError(
+                f"--k {k}: each of the {len(space.tokens)} rows of {space.name} has {len(space.tokens) - 1} "
+                "others; choose a number between 1 and that"
+            )
+    if sample < 1:
+        raise InvalidArgumentError(f"--sample {sample}: give at least 1 token")
+    if not lengths or min(lengths) < 2:
+        raise InvalidArgumentError(
+            f"--lengths {' '.join(map(str, lengths))}: give lengths of 2 positions or more"
+        )
+
+
+def statistics(space: Space, rows: Tensor | None = None) -> dict[str, Any]:
+    """The values of Kim et al. 2024, Tables 2, 6 and 8 for a space (or its `rows`), and how wide it is.
+
+    `table`, `xavier`, `pretrained_xavier` (Eq. 1), `xavier_pretrained` (Eq. 4) and `positions` (5,000), the
+    first three also as `..._scaled` by sqrt(D); `sd_over_xavier`, `scaled_sd_over_positions`.
+    """
+    table = embedding_statistics(space.matrix if rows is None else space.matrix[rows])
+    n, d = table.num_embeddings, table.embedding_dim
+    xavier, root = xavier_statistics(n, d), math.sqrt(d)
+    if not table.std > 0:
+        raise InvalidArgumentError(f"all values of {space.name} are the same: nothing to compare")
+    moved = table.standardized(xavier.std)
+    positions = position_encoding_statistics(5000, d)
+    parts: dict[str, EmbeddingStatistics] = {
+        "table": table,
+        "table_scaled": table.scaled(root),
+        "xavier": xavier,
+        "xavier_scaled": xavier.scaled(root),
+        "pretrained_xavier": moved,
+        "pretrained_xavier_scaled": moved.scaled(root),
+        "xavier_pretrained": xavier.standardized(table.std, table.mean),
+        "positions": positions,
+    }
+    return {
+        **{key: part.to_dict() for key, part in parts.items()},
+        "sd_over_xavier": table.std / xavier.std,
+        "scaled_sd_over_positions": table.std * root / positions.std,
+    }
+
+
+def advice(sd_over_xavier: float, scaled_sd_over_positions: float) -> str:
+    """The initialiser to use for a table of that width: `pretrained` or `pretrained_xavier`.
+
+    The rows as they are where that is known to do no harm: up to `HARMLESS` times as wide as the positions
+    that are added to them. Between that and `HARMFUL` nothing was measured, and `pretrained_xavier` is the
+    safe side; as it is for a table narrower than Xavier's.
+    """
+    harmless = sd_over_xavier >= 1 and scaled_sd_over_positions <= HARMLESS
+    return "pretrained" if harmless else "pretrained_xavier"
+
+
+def frequency(space: Space) -> dict[str, Any]:
+    """What the norms of a space can be drawn against, and their Spearman correlation with the frequency.
+
+    `by`: `counts` of the corpus; else `rows` for a list of words that look ordered by frequency, since later
+    ones are longer (`row_length_correlation`); else None. The ids of a sub-word vocabulary are in no such
+    order: bytes and letters come first or last. A positive `norm_correlation` says that frequent tokens have
+    longer rows.
+    """
+    norms = space.matrix.norm(dim=1)
+    order = torch.arange(len(norms))
+    texts = [canonical_form(token, space.family).bytes.decode("utf-8", "ignore") for token in space.tokens]
+    words = torch.tensor([text.isalpha() for text in texts])
+    lengths = torch.tensor([len(text) for text in texts])
+    by_length = spearman(order[words], lengths[words]) if int(words.sum()) > 2 else 0.0
+    by, tokens, correlation = None, 0, None
+    if space.counts is not None and int((space.counts > 0).sum()) > 2:
+        seen = space.counts > 0
+        by, tokens, correlation = "counts", int(seen.sum()), spearman(space.counts[seen], norms[seen])
+    elif space.counts is None and space.family == "words" and by_length >= _ORDERED:
+        by, tokens, correlation = "rows", len(norms), spearman(-order, norms)
+    return {
+        "by": by,
+        "tokens": tokens,
+        "row_length_correlation": by_length,
+        "norm_correlation": correlation,
+    }
+
+
+def spearman(x: Tensor, y: Tensor) -> float:
+    """Spearman's rank correlation of two vectors; 0 when one of them is constant."""
+    from scipy.stats import spearmanr
+
+    if bool((x == x[0]).all() or (y == y[0]).all()):
+        return 0.0
+    return float(spearmanr(x, y).statistic)
+
+
+def chance_match(k: int, others: int) -> float:
+    """Expected Jaccard index of two random sets of k of `others` tokens."""
+    total = math.comb(others, k)
+    shared = range(max(0, 2 * k - others), k + 1)
+    return sum(math.comb(k, m) * math.comb(others - k, k - m) / total * m / (2 * k - m) for m in shared)
+
+
+def match_matrix(
+    spaces: Sequence[Space], k: int, sample: int, generator: torch.Generator
+) -> list[dict[str, Any]]:
+    """KNN match similarity of each pair of spaces over their shared tokens, by inner product and by cosine.
+
+    Averaged over at most `sample` of the shared tokens, whose neighbors are sought among all shared ones. The
+    values are None for a pair that shares too few tokens to have k neighbors each.
+    """
+    pairs = []
+    for i, a in enumerate(spaces):
+        for b in spaces[i + 1 :]:
+            rows_a, rows_b = shared_rows(a, b)
+            n = len(rows_a)
+            pair: dict[str, Any] = {"a": a.name, "b": b.name, "shared_tokens": n, "k": k}
+            pair.update(inner_product=None, cosine=None, chance=None)
+            if n > k:
+                tokens = torch.randperm(n, generator=generator)[:sample]
+                x, y = a.matrix[rows_a], b.matrix[rows_b]
+                for metric in _METRICS:
+                    pair[metric] = knn_match_similarity(x, y, k, metric, tokens=tokens)
+                pair["chance"] = chance_match(k, n - 1)
+            pairs.append(pair)
+    return pairs
+
+
+def choose_words(spaces: Sequence[Space], count: int = 8) -> list[str]:
+    """Words of four letters or more that most spaces have, spread over the rows of the first."""
+    having: Counter[str] = Counter()
+    for space in spaces:
+        forms = [canonical_form(token, space.family) for token in space.tokens]
+        words = {f.bytes.decode() for f in forms if f.word_start and _is_plain_word(f.bytes)}
+        having.update(dict.fromkeys(sorted(words), 1))
+    most = max(having.values(), default=0)
+    common = [word for word in having if having[word] == most]
+    rows = word_rows(common, spaces[0]).tolist()
+    common = [word for _, word in sorted(zip(rows, common, strict=True))]
+    step = max(1, len(common) / count)
+    return [common[int(i * step)] for i in range(min(count, len(common)))]
+
+
+def _is_plain_word(text: bytes) -> bool:
+    return len(text) >= 4 and text.isalpha() and text.islower()
+
+
+def word_rows(words: Sequence[str], space: Space) -> Tensor:
+    """The row of each word in a space, -1 where it is no token: int64 `[W]`."""
+    return align(list(words), "words", space.tokens, space.family)
+
+
+def neighbors(spaces: Sequence[Space], words: Sequence[str], k: int = 6) -> dict[str, dict[str, Any]]:
+    """Word -> space -> its k nearest tokens by cosine, nearest first; None where the word is no token."""
+    by_word: dict[str, dict[str, Any]] = {word: {} for word in words}
+    for space in spaces:
+        rows = word_rows(words, space)
+        known = rows[rows >= 0]
+        near: dict[int, list[int]] = {}
+        if len(known):
+            count = min(k, len(space.tokens) - 1)
+            nearest = nearest_neighbors(space.matrix, count, metric="cosine", tokens=known)
+            near = dict(zip(known.tolist(), nearest.tolist(), strict=True))
+        for word, row in zip(words, rows.tolist(), strict=True):
+            by_word[word][space.name] = [space.tokens[i] for i in near[row]] if row >= 0 else None
+    return by_word
+
+
+def absorption_curves(
+    space: Space, lengths: Sequence[int], rows: Tensor | None = None, *, k: int, sample: int, seed: int
+) -> dict[str, list[dict[str, Any]]]:
+    """`absorption_curve` of the table (or its `rows`) as it is, and standardized to Xavier's moments."""
+    matrix = space.matrix if rows is None else space.matrix[rows]
+    tables = {
+        "pretrained": matrix,
+        "pretrained_xavier": standardize(matrix, 0.0, xavier_std(*matrix.shape)),
+    }
+    return {
+        name: [
+            point.to_dict()
+            for point in absorption_curve(
+                table, lengths, generator=torch.Generator().manual_seed(seed), k=k, sample=sample
+            )
+        ]
+        for name, table in tables.items()
+    }
+
+
+def table_4(
+    space: Space, questions: Mapping[str, Sequence[Question]], rows: Tensor | None = None, *, seed: int
+) -> dict[str, Any] | None:
+    """Word analogies under the transformations of Kim et al. 2024, Table 4, for 64 and for 5,000 positions.
+
+    Over all tokens or those of `rows`; questions in lower case where more of them apply then. None when no
+    question applies.
+    """
+    tokens = space.tokens if rows is None else [space.tokens[i] for i in rows.tolist()]
+    matrix = space.matrix if rows is None else space.matrix[rows]
+    lower = {section: [_lower(q) for q in asked] for section, asked in questions.items()}
+    as_spelled, in_lower_case = (AnalogyTask.for_tokens(asked, tokens) for asked in (questions, lower))
+    lowercase = len(in_lower_case.rows) > len(as_spelled.rows)
+    task = in_lower_case if lowercase else as_spelled
+    if not len(task.rows):
+        return None
+    scores: dict[str, dict[str, dict[str, Any]]] = {}
+    span = {}
+    for num_positions in _TABLE_4_POSITIONS:
+        span[str(num_positions)] = len(position_span(position_encoding(num_positions, matrix.shape[1])))
+        generator = torch.Generator().manual_seed(seed)
+        for name, table in table_4_transformations(matrix, num_positions, generator=generator):
+            score = analogy_score(table, task)
+            scores.setdefault(name, {})[str(num_positions)] = {
+                "correct": score.correct,
+                "applicable": score.applicable,
+                "accuracy": score.accuracy,
+            }
+    return {
+        "words": len(tokens),
+        "applicable": len(task.rows),
+        "total": task.total,
+        "lowercase": lowercase,
+        "span_dimensions": span,
+        "rows": scores,
+    }
+
+
+def _lower(question: Question) -> Question:
+    a, b, c, d = question
+    return a.lower(), b.lower(), c.lower(), d.lower()

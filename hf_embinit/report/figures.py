@@ -1,0 +1,178 @@
+"""Pictures of embedding spaces: norms against frequency, absorption, the match of all pairs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..drawing import BLUE, GRAY, ORANGE, new_figure, save_figure
+from ..errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_LINES = [
+    ("knn_match_in_sum", "words left in the sum", BLUE, "-", "o"),
+    ("knn_match_recovered", "words recovered by a linear map", BLUE, "--", "s"),
+    ("position_accuracy_in_sum", "positions left in the sum", ORANGE, "-", "^"),
+    ("position_accuracy_recovered", "positions recovered by a linear map", ORANGE, "--", "v"),
+]
+_INITS = {"pretrained": "as it is", "pretrained_xavier": "standardized to Xavier's moments"}
+
+
+def _panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, Any]:
+    """A figure of `rows` x `columns` axes, of `width` x `height` inches each."""
+    return new_figure(width * columns, height * rows, rows=rows, columns=columns, dpi=110, **options)
+
+
+def plot_norms(
+    norms: Mapping[str, tuple[Tensor, Tensor | None]], path: str | os.PathLike[str], *, title: str = ""
+) -> Path:
+    """Writes a PNG with the row norms of each space against the frequency of its tokens, one panel a space.
+
+    `norms`: name -> norms `[n]` and counts `[n]` in a corpus, or None where the order of the rows, which is
+    drawn then, is that of the frequency. The line is the running median. Frequent tokens stand on the left.
+    """
+    if not norms:
+        raise InvalidArgumentError("no space has frequencies to draw norms against")
+    columns = min(3, len(norms))
+    rows = -(-len(norms) // columns)
+    figure, axes = _panels(rows, columns, 4.0, 3.2)
+    for ax in axes.flat[len(norms) :]:
+        ax.set_visible(False)
+    for ax, (name, (values, counts)) in zip(axes.flat, norms.items(), strict=False):
+        x = torch.arange(1, len(values) + 1).double() if counts is None else counts.double()
+        order = x.argsort(stable=True)
+        x, y = x[order], values.double()[order]
+        ax.scatter(x.tolist(), y.tolist(), s=2.5, color=BLUE, alpha=0.25, linewidths=0)
+        bins = (x.log() / x[-1].log().clamp(min=1e-9) * 20).long().clamp(max=19)  # equally wide on the axis
+        groups = [bins == i for i in range(20) if int((bins == i).sum()) >= 5]
+        middle = [(float(x[g].log().mean().exp()), float(y[g].median())) for g in groups]
+        if middle:
+            ax.plot(*zip(*middle, strict=True), color=ORANGE, linewidth=1.8, label="running median")
+            ax.legend(frameon=False, fontsize="small", loc="upper left")
+        ax.set_xscale("log")
+        ax.set_ylim(bottom=0)
+        ax.set_title(name, fontsize="medium")
+        ax.set_xlabel("row: the order of frequency" if counts is None else "occurrences in the corpus")
+        ax.set_ylabel("Euclidean norm of the row")
+        if counts is not None:
+            ax.invert_xaxis()
+        ax.set_ylim(top=1.15 * float(y.max()))
+    return save_figure(figure, path, title)
+
+
+def plot_absorption(
+    curves: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
+    path: str | os.PathLike[str],
+    *,
+    title: str = "",
+) -> Path:
+    """Writes a PNG of what is left of words and positions in their sum, by sentence length.
+
+    `curves`: name of a space -> `pretrained` and `pretrained_xavier` -> points with the fields of
+    `Absorption`. One column a space, one row a variant.
+    """
+    if not curves:
+        raise InvalidArgumentError("no absorption curves to draw")
+    figure, axes = _panels(2, len(curves), 3.3, 2.9, sharex=True, sharey=True)
+    for column, (name, variants) in enumerate(curves.items()):
+        for row, (variant, described) in enumerate(_INITS.items()):
+            ax = axes[row][column]
+            for key, label, color, style, marker in _LINES:
+                points = [(p["num_positions"], p[key]) for p in variants[variant] if p[key] is not None]
+                if points:
+                    ax.plot(
+                        *zip(*points, strict=True),
+                        style,
+                        color=color,
+                        marker=marker,
+                        markersize=4,
+                        label=label,
+                    )
+            ax.set_title(f"{name},\n{described}", fontsize="medium")
+            ax.set_xscale("log", base=2)
+            ax.set_ylim(-0.03, 1.05)
+            lengths = [p["num_positions"] for p in variants[variant]]
+            ax.set_xticks(lengths, [str(n) for n in lengths])
+            ax.minorticks_off()
+            if row == 1:
+                ax.set_xlabel("sentence length (positions)")
+            if column == 0:
+                ax.set_ylabel("KNN match, or accuracy")
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    for ax in axes.flat:
+        more, texts = ax.get_legend_handles_labels()
+        for handle, text in zip(more, texts, strict=True):
+            if text not in labels:
+                handles.append(handle)
+                labels.append(text)
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=4 if len(curves) > 3 else 2 if len(curves) > 1 else 1,
+        frameon=False,
+    )
+    return save_figure(figure, path, title)
+
+
+def plot_match_matrix(
+    names: Sequence[str], pairs: Sequence[Mapping[str, Any]], path: str | os.PathLike[str], *, title: str = ""
+) -> Path:
+    """Writes a PNG of the KNN match similarity of all pairs of spaces, by inner product and by cosine.
+
+    `pairs` are rows with `a`, `b`, `shared_tokens`, `inner_product`, `cosine` and `chance`.
+    """
+    if len(names) < 2:
+        raise InvalidArgumentError("a match matrix needs at least two spaces")
+    size = max(3.4, 1.05 * len(names) + 1.2)
+    figure, axes = _panels(1, 2, size, size * 0.86)
+    place = {name: i for i, name in enumerate(names)}
+    values = [p[m] for p in pairs for m in ("inner_product", "cosine") if p[m] is not None]
+    top = max(values, default=1.0) or 1.0
+    image: Any = None
+    for ax, metric in zip(axes.flat, ("inner_product", "cosine"), strict=True):
+        grid = torch.full((len(names), len(names)), float("nan"))
+        for pair in pairs:
+            i, j = place[pair["a"]], place[pair["b"]]
+            value = pair[metric]
+            text = f"{pair['shared_tokens']:,}\nshared" if value is None else _percent(value)
+            dark = value is not None and value > 0.6 * top
+            if value is not None:
+                grid[i, j] = grid[j, i] = value
+            for x, y in ((i, j), (j, i)):
+                ax.text(
+                    x, y, text, ha="center", va="center", color="white" if dark else "black", fontsize="small"
+                )
+        image = ax.imshow(grid.numpy(), cmap="Blues", vmin=0, vmax=top)
+        ax.grid(False)
+        ax.spines[:].set_visible(False)
+        ax.set_xticks(range(len(names)), names, rotation=35, ha="right", fontsize="small")
+        ax.set_yticks(range(len(names)), names if ax is axes.flat[0] else [""] * len(names), fontsize="small")
+        ax.tick_params(length=0)
+        ax.set_title(f"by {metric.replace('_', ' ')}", fontsize="medium")
+        _fill_diagonal(ax, len(names))
+    bar = figure.colorbar(image, ax=list(axes.flat), shrink=0.7)
+    bar.set_label("KNN match similarity (%)")
+    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
+    bar.outline.set_visible(False)
+    return save_figure(figure, path, title)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%" if value < 0.1 else f"{100 * value:.0f}%"
+
+
+def _fill_diagonal(ax: Axes, count: int) -> None:
+    from matplotlib.patches import Rectangle
+
+    for i in range(count):
+        ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, color=GRAY, alpha=0.12, linewidth=0))
+        ax.text(i, i, "–", ha="center", va="center", color=GRAY)

@@ -1,0 +1,152 @@
+"""The report on embedding spaces as one page of HTML that needs no network: text, tables and figures."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..records import to_plain
+from .text import render_report
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+_READABLE = 0.62  # of a figure's width in pixels: below that its labels are too small, and it scrolls instead
+_COLUMN, _PHONE = 1024, 358  # widths in pixels that a figure has on a wide screen, and on a phone
+_STYLE = Path(__file__).with_name("page.css")
+
+
+def render_page(results: Mapping[str, Any], folder: str | os.PathLike[str]) -> str:
+    """The whole page, from the report's `results.json` and the figures in `folder`."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    parser.add_render_rule("image", lambda self, tokens, i, options, env: html.escape(tokens[i].content))
+    tokens = parser.parse(render_report(results))
+    writer = _Writer(parser, Path(folder), captions(results))
+    parts = writer.sections(tokens)
+    title = html.escape(f"Embedding spaces: {', '.join(results['spaces'])}")
+    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name in writer.contents)
+    numbers = json.dumps(to_plain(results), indent=2, ensure_ascii=False).encode()
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'<title>{title}</title>\n<link rel="icon" href="data:,">\n'
+        f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style>\n</head>\n<body>\n"
+        f'<header>\n<h1>{title}</h1>\n<nav aria-label="Sections"><ul>{links}</ul></nav>\n</header>\n'
+        f"<main>\n{parts}</main>\n</body>\n</html>\n"
+    ).replace(
+        'href="results.json"', f'download="results.json" href="{_data_uri(numbers, "application/json")}"'
+    )
+
+
+def captions(results: Mapping[str, Any]) -> dict[str, str]:
+    """Path of each figure -> what one sees in it."""
+    figures, found = results["figures"], {}
+    for name, path in figures["distribution"].items():
+        found[path] = (
+            f"How the values of {name} are spread (blue), beside Xavier's for a table of that size (orange) "
+            "and the position encodings' (green, dashed). Left: as they are; right: times sqrt(D), as a "
+            "model reads them. Both axes are logarithmic."
+        )
+    found[figures["norms"]] = (
+        "Length of each row against the frequency of its token, frequent ones on the left; the line is the "
+        "running median."
+    )
+    found[figures["absorption"]] = (
+        "What is left of words (blue) and positions (orange) in their sum, by sentence length: read off "
+        "directly (solid) and after a linear map (dashed). Top: rows as they are; bottom: standardized."
+    )
+    found[figures["match"]] = (
+        "How far two spaces agree on the nearest neighbors of the tokens that both have: KNN match "
+        "similarity of each pair, by inner product and by cosine."
+    )
+    return {path: caption for path, caption in found.items() if path}
+
+
+class _Writer:
+    """HTML from the tokens of the report's Markdown."""
+
+    def __init__(self, parser: Any, folder: Path, captions: Mapping[str, str]):
+        self.parser = parser
+        self.folder = folder
+        self.captions = captions
+        self.contents: list[tuple[str, str]] = []
+        """Anchor and name of each section."""
+        self.figures = 0
+
+    def sections(self, tokens: Sequence[Token]) -> str:
+        """A `<section>` for each heading of the second level; that of the first is the page's own."""
+        starts = [i for i, token in enumerate(tokens) if (token.type, token.tag) == ("heading_open", "h2")]
+        parts = []
+        for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
+            name = self._render(tokens[start + 1 : start + 2])
+            anchor = re.sub(r"[^a-z0-9]+", "-", tokens[start + 1].content.lower()).strip("-")
+            self.contents.append((anchor, name))
+            body = self._blocks(tokens[start + 3 : end])
+            parts.append(f'<section id="{anchor}">\n<h2>{name}</h2>\n{body}</section>\n')
+        return "".join(parts)
+
+    def _blocks(self, tokens: Sequence[Token]) -> str:
+        """Paragraphs that are a picture become figures, tables scroll by themselves, the rest is as it is."""
+        parts, plain, i, heading = [], list[Any](), 0, ""
+        while i < len(tokens):
+            token = tokens[i]
+            if token.type == "heading_open":
+                heading = tokens[i + 1].content
+            picture = self._picture(tokens[i : i + 3])
+            if picture is not None or token.type == "table_open":
+                parts.append(self._render(plain))
+                plain = []
+            if picture is not None:
+                parts.append(self._figure(picture))
+                i += 3
+            elif token.type == "table_open":
+                end = next(j for j in range(i, len(tokens)) if tokens[j].type == "table_close") + 1
+                label = html.escape(f"Table {heading}".strip())
+                parts.append(f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n')
+                parts.append(self._render(tokens[i:end]) + "</div>\n")
+                i = end
+            else:
+                plain.append(token)
+                i += 1
+        return "".join([*parts, self._render(plain)])
+
+    def _picture(self, tokens: Sequence[Token]) -> Token | None:
+        if [token.type for token in tokens] != ["paragraph_open", "inline", "paragraph_close"]:
+            return None
+        children = tokens[1].children or []
+        return children[0] if len(children) == 1 and children[0].type == "image" else None
+
+    def _figure(self, image: Token) -> str:
+        from PIL import Image
+
+        path = str(image.attrs["src"])
+        self.figures += 1
+        with Image.open(self.folder / path) as picture:
+            width, height = picture.size
+        source = _data_uri((self.folder / path).read_bytes(), "image/png")
+        alt, caption = html.escape(image.content), html.escape(self.captions[path])
+        least = min(round(_READABLE * width), _COLUMN)
+        wide = ' class="wide"' if least > _PHONE else ""
+        return (
+            f"<figure{wide}>\n"
+            f'<div class="scroll" tabindex="0" role="region" aria-label="Figure {self.figures}">'
+            f'<img src="{source}" alt="{alt}" width="{width}" height="{height}" '
+            f'style="min-width: {least}px; max-width: {width}px"></div>\n'
+            f"<figcaption><b>Figure {self.figures}.</b> {caption}</figcaption>\n</figure>\n"
+        )
+
+    def _render(self, tokens: Sequence[Token]) -> str:
+        return self.parser.renderer.render(list(tokens), self.parser.options, {})
+
+
+def _data_uri(data: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"

@@ -1,0 +1,193 @@
+"""The whole report on embedding tables, from files to files: read, count, measure, draw, write.
+
+Nothing slow is imported before it runs, so that a command line can show the flags at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .analysis import Space
+
+REPORT_NAME, PAGE_NAME = "report.md", "report.html"
+
+
+@dataclass
+class AnalysisArguments:
+    """What to look at, and how closely."""
+
+    sources: list[str] = field(
+        metadata={"help": "Tables to look at: files of vectors, folders of checkpoints, Hub ids."}
+    )
+    names: list[str] | None = field(
+        default=None,
+        metadata={"help": "What the report calls them, one name a source. Default: the files' names."},
+    )
+    output_dir: str = field(
+        default="runs/analyze_embeddings",
+        metadata={"help": "Folder for report.md, results.json, figures/; replaces an older report there."},
+    )
+    html: bool = field(
+        default=False,
+        metadata={"help": "Write report.html, too: one page with the figures in it, that needs no network."},
+    )
+    corpus: str | None = field(
+        default=None,
+        metadata={"help": "Text to count tokens in, `<name, folder, file or Hub id>:<column>`: multi30k:en, "
+                  "captions:en. Gives frequencies, and values for the tokens of that text alone."},
+    )  # fmt: skip
+    language: str = field(default="en", metadata={"help": "Language of --corpus by spaCy's code: en, de."})
+    min_count: int = field(
+        default=2, metadata={"help": "Tokens seen fewer times than this in --corpus are not its vocabulary."}
+    )
+    data_dir: str | None = field(
+        default=None, metadata={"help": "Folder with a sub-folder for each data set of --corpus."}
+    )
+    analogies: str | None = field(
+        default=None, metadata={"help": "File of word analogies in the format of questions-words.txt."}
+    )
+    words: list[str] | None = field(
+        default=None, metadata={"help": "Words whose neighbors to show. Default: some that most tables have."}
+    )
+    k: int = field(default=10, metadata={"help": "Nearest neighbors that are compared, in tokens."})
+    sample: int = field(
+        default=500, metadata={"help": "Random tokens that match and absorption are averaged over."}
+    )
+    lengths: list[int] = field(
+        default_factory=lambda: [8, 16, 32, 64, 128, 256, 512],
+        metadata={"help": "Sentence lengths of the absorption curve, in positions."},
+    )
+    table: str | None = field(
+        default=None, metadata={"help": "Name or pattern of the tensor, for checkpoints with several tables."}
+    )
+    allow_pickle: bool = field(
+        default=False, metadata={"help": "Read checkpoints that have no safetensors from their .bin files."}
+    )
+    seed: int = field(default=0, metadata={"help": "Seed of the random tokens and positions."})
+
+
+def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
+    """Writes the report into `args.output_dir` and gives its `results.json`; `command` is what made it.
+
+    Raises what `load_spaces`, `check_settings` and `load_texts` raise, before anything is written.
+    """
+    import time
+
+    import torch
+
+    from ..measures import read_analogies
+    from ..records import collect_versions, device_name, write_json, write_text
+    from ..tasks import load_texts
+    from . import analysis
+    from .html import render_page
+    from .spaces import count_tokens, find_source, load_spaces
+    from .text import render_report
+
+    start = time.perf_counter()
+    spaces = load_spaces(args.sources, args.names, table=args.table, allow_pickle=args.allow_pickle)
+    analysis.check_settings(spaces, k=args.k, sample=args.sample, lengths=args.lengths)
+    questions = None if args.analogies is None else read_analogies(find_source(args.analogies))
+    corpus = None
+    if args.corpus is not None:
+        texts = load_texts(args.corpus, data_dir=args.data_dir)
+        count_tokens(spaces, texts, args.language)
+        corpus = {"name": args.corpus, "texts": len(texts), "min_count": args.min_count}
+
+    measured = {space.name: _measure(space, args, questions) for space in spaces}
+    words = analysis.choose_words(spaces) if args.words is None else args.words
+    neighbors = analysis.neighbors(spaces, words)
+    pairs = analysis.match_matrix(spaces, args.k, args.sample, torch.Generator().manual_seed(args.seed))
+
+    folder = Path(args.output_dir)
+    results = {
+        "spaces": measured,
+        "knn_match": pairs,
+        "neighbors": neighbors,
+        "corpus": corpus,
+        "figures": _draw(spaces, measured, pairs, folder),
+        "arguments": asdict(args),
+        "command": command,
+        "runtime": {"seconds": time.perf_counter() - start, "device": device_name("cpu")},
+        "versions": collect_versions(),
+    }
+    write_text(folder / REPORT_NAME, render_report(results))
+    if args.html:
+        write_text(folder / PAGE_NAME, render_page(results, folder))
+    else:
+        (folder / PAGE_NAME).unlink(missing_ok=True)  # an older report's
+    write_json(folder / "results.json", results)
+    return results
+
+
+def summary(results: dict[str, Any]) -> str:
+    """What to do with each space, and where the report is: for the end of a command."""
+    from .text import headline
+
+    folder = Path(results["arguments"]["output_dir"])
+    lines = [headline(name, space, results["corpus"]) for name, space in results["spaces"].items()]
+    lines += ["", f"report: {folder / REPORT_NAME}"]
+    if results["arguments"]["html"]:
+        lines.append(f"page:   {folder / PAGE_NAME}")
+    return "\n".join(lines)
+
+
+def _measure(space: Space, args: AnalysisArguments, questions: Any) -> dict[str, Any]:
+    """What the report says about one space by itself."""
+    from . import analysis
+
+    rows = space.rows_in_corpus(args.min_count, args.k)
+    table_4 = None
+    if questions is not None:
+        parts = {"all": None} if rows is None else {"all": None, "in_corpus": rows}
+        table_4 = {
+            part: analysis.table_4(space, questions, some, seed=args.seed) for part, some in parts.items()
+        }
+    return {
+        "source": space.source,
+        "family": space.family,
+        "rows_read": space.rows_read,
+        "left_out": space.left_out,
+        "num_embeddings": len(space.tokens),
+        "embedding_dim": space.matrix.shape[1],
+        "own_positions_std": space.own_positions_std,
+        "statistics": analysis.statistics(space),
+        "statistics_in_corpus": None if rows is None else analysis.statistics(space, rows),
+        "frequency": analysis.frequency(space),
+        "absorption": analysis.absorption_curves(
+            space, args.lengths, rows, k=args.k, sample=args.sample, seed=args.seed
+        ),
+        "table_4": table_4,
+    }
+
+
+def _draw(
+    spaces: Sequence[Space], measured: dict[str, dict[str, Any]], pairs: list[dict[str, Any]], folder: Path
+) -> dict[str, Any]:
+    """Draws the figures into `folder/figures`, and gives their paths from `folder`."""
+    from ..drawing import shrink_picture
+    from ..training import plot_embedding_distribution
+    from .figures import plot_absorption, plot_match_matrix, plot_norms
+
+    place = folder / "figures"
+
+    def link(picture: Path) -> str:
+        return shrink_picture(picture).relative_to(folder).as_posix()
+
+    distributions = {}
+    for number, space in enumerate(spaces, 1):
+        title = f"{space.name} [{len(space.tokens):,}, {space.matrix.shape[1]}]"
+        path = place / f"distribution_{number}.png"
+        distributions[space.name] = link(plot_embedding_distribution(space.matrix, path, title=title))
+    norms = {s.name: s.norms() for s in spaces if measured[s.name]["frequency"]["by"] is not None}
+    curves = {space.name: measured[space.name]["absorption"] for space in spaces}
+    names = [space.name for space in spaces]
+    return {
+        "distribution": distributions,
+        "norms": link(plot_norms(norms, place / "norms.png")) if norms else None,
+        "absorption": link(plot_absorption(curves, place / "absorption.png")),
+        "match": link(plot_match_matrix(names, pairs, place / "match.png")) if pairs else None,
+    }

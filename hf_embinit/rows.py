@@ -1,0 +1,385 @@
+"""Rows for a list of ids, by one initialiser: the one way from a name to what is written.
+
+`initialize`, a patched `resize_token_embeddings` and `_init_weights`, and `expand_vocabulary` all come here:
+a `RowRequest` says how, `make_rows` makes the rows of every table from the tables as they are, and
+`EmbeddingTables.change` writes them. Special tokens are never looked up in lists of words, whoever asks.
+
+`V` rows of a vocabulary, `D` width, `R` rows to make. The draws for new rows come from generators seeded by
+the seed, the table's name and the first id, so that ranks agree and a second resize does not repeat the
+first one's draws; whole tables share one generator, in their order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from os import PathLike
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .errors import InvalidArgumentError
+from .initializers import InitContext, Initializer, get_initializer
+from .tables import EmbeddingTables, ResizePlan, RowsOf, Side, Table, unusable_rows, usable_ids, without_rows
+from .tokens import Vocabulary, read_vocabulary, split_texts, token_family, word_candidates
+from .vectors import PretrainedVectors, load_vectors
+
+VectorSource = PretrainedVectors | str | PathLike[str]
+
+Override = str | tuple[str, Any]
+"""An initialiser's name, or a name with its options; anything but a mapping is its first option."""
+
+
+def check_init(init: str, options: Mapping[str, Any]) -> Initializer:
+    """The record of an initialiser, its options checked."""
+    record = get_initializer(init)
+    record.check_options(dict(options))
+    return record
+
+
+@dataclass
+class RowRequest:
+    """How rows shall be made. Raises `UnknownNameError` or `InvalidArgumentError` for what cannot work."""
+
+    init: str
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The initialiser's own."""
+    tokenizer: Any = None
+    """With the new tokens in it."""
+    old_tokenizer: Any = None
+    """From before they were added, for initialisers that split new tokens into old ones."""
+    vectors: VectorSource | None = None
+    target_vectors: VectorSource | None = None
+    """For the target side, instead of `vectors`."""
+    overrides: Mapping[str | int, Override] | None = None
+    """New token or id -> initialiser for it alone: `"zeros"`, `("copy", "king")`, `("copy", {"of": 5})`."""
+    exclude_rows: Collection[int] | None = None
+    """Old rows that statistics leave out; found by `unusable_rows` when None."""
+    allow_pickle: bool = False
+    vocabularies: tuple[Vocabulary, Vocabulary] | None = None
+    """What the old tokenizer and the new one say, where that is known; read when None."""
+    split: dict[str, list[int]] = field(default_factory=dict)
+    """Texts that the old tokenizer has split."""
+
+    def __post_init__(self) -> None:
+        self.record = check_init(self.init, self.options)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise InvalidArgumentError(f"seed={self.seed!r}: expected an integer")
+        self.others = {token: _override(spec) for token, spec in (self.overrides or {}).items()}
+        for i in self.exclude_rows or ():
+            if isinstance(i, bool) or not isinstance(i, int):
+                raise InvalidArgumentError(f"exclude_rows has {i!r}: expected ids of rows")
+        records = [self.record, *(record for record, _ in self.others.values())]
+        for record in records:
+            if "tokens" in record.needs and self.tokenizer is None:
+                raise InvalidArgumentError(f"init {record.name!r} looks tokens up: give tokenizer=")
+        self.needs_vectors = [record for record in records if "vectors" in record.needs]
+        given = self.vectors if self.vectors is not None else self.target_vectors
+        if given is not None and not self.needs_vectors:
+            raise InvalidArgumentError(f"init {self.init!r} uses no vectors, but vectors={given!r} was given")
+        for record in self.needs_vectors:
+            if given is None and "vectors" not in record.defaults:
+                raise InvalidArgumentError(
+                    f"init {record.name!r} needs vectors= (--vectors): a file of vectors, a checkpoint "
+                    f"folder or a Hub id"
+                )
+
+    def vectors_of(self, side: Side, record: Initializer) -> VectorSource:
+        """What `record` reads for the tables of a side."""
+        given = self.target_vectors if side == "target" and self.target_vectors is not None else self.vectors
+        return given if given is not None else record.defaults["vectors"]
+
+
+def _override(spec: Any) -> tuple[Initializer, dict[str, Any]]:
+    """Initialiser and options of one entry of `overrides`, checked."""
+    if isinstance(spec, str):
+        name, given = spec, dict[str, Any]()
+    elif isinstance(spec, (tuple, list)) and len(spec) == 2 and isinstance(spec[0], str):
+        name, given = spec
+    else:
+        raise InvalidArgumentError(f"overrides has {spec!r}: expected a name or (name, option)")
+    record = check_init(name, {})
+    if not isinstance(given, Mapping):
+        if not record.options:
+            raise InvalidArgumentError(f"overrides has {spec!r}, but init {name!r} has no option")
+        given = {next(iter(record.options)): given}
+    record.check_options(dict(given))
+    return record, dict(given)
+
+
+@dataclass
+class MadeRows(RowsOf):
+    """Rows of one table, and what a report says of them."""
+
+    source: dict[str, Any] | None = None
+    """Name, revision and digest of pre-trained vectors."""
+    usable: int = 0
+    """n: old rows that the statistics used."""
+    left_out: dict[str, list[int]] = field(default_factory=dict)
+    """Reason -> old rows left out of the statistics."""
+    context: InitContext = None  # type: ignore[assignment]
+
+
+def make_rows(
+    tables: EmbeddingTables,
+    request: RowRequest,
+    plan: ResizePlan | None = None,
+    ids: Sequence[int] | None = None,
+) -> list[RowsOf]:
+    """What `tables.change` is to write: `MadeRows` of each table, then the entries of output biases.
+
+    With a plan: rows for its new ids (or for `ids`) of every table of its side, each from the table's own old
+    rows, and the mean of the old entries for each bias. Without: whole input tables. Writes nothing. Raises
+    `InvalidArgumentError` for what the request, the tokenizer and the tables cannot give.
+    """
+    maker = _Maker(tables, request, plan, ids)
+    wanted = tables.input_tables if plan is None else tables.own_tables
+    made = [maker.rows(table) for table in wanted if maker.ids_of(table) and table.embedding_dim]
+    return [*made, *maker.biases(made)]
+
+
+class _Maker:
+    """One call of `make_rows`: what its tables share is read once."""
+
+    def __init__(
+        self,
+        tables: EmbeddingTables,
+        request: RowRequest,
+        plan: ResizePlan | None,
+        ids: Sequence[int] | None,
+    ):
+        self.tables, self.request, self.plan, self.ids = tables, request, plan, ids
+        self.generator = torch.Generator().manual_seed(request.seed)
+        self._readings: dict[Side, _Reading] = {}
+        self._vectors: dict[tuple[Side, int], PretrainedVectors] = {}
+
+    def ids_of(self, table: Table) -> Sequence[int]:
+        """Rows to make for a table."""
+        if self.plan is None:
+            return range(table.num_embeddings)
+        if table.name not in self.plan.new_rows:
+            return ()
+        return self.plan.new_rows[table.name] if self.ids is None else self.ids
+
+    def rows(self, table: Table) -> MadeRows:
+        """The rows of one table."""
+        ids, request = self.ids_of(table), self.request
+        context, left_out = self._context(table, ids)
+        rows, source = self._call(request.record, context, table, request.options)
+        positions = _positions(context, ids) if request.others else {}
+        for token, (record, options) in request.others.items():
+            if token not in positions:
+                raise InvalidArgumentError(f"overrides names {token!r}, which is none of the new tokens")
+            position = positions[token]
+            one = _only(context, position, self._generator(f"{table.name} override", ids[position]))
+            rows[position], _ = self._call(record, one, table, options)
+        if context.padding_row is not None:
+            rows[context.padding_row] = 0.0
+        old = 0 if context.existing is None else len(context.existing)
+        usable = old if context.usable_ids is None else int(context.usable_ids.numel())
+        return MadeRows(table, ids, rows, source=source, usable=usable, left_out=left_out, context=context)
+
+    def biases(self, made: list[MadeRows]) -> list[RowsOf]:
+        """New entries of output biases: the mean of the old ones, finite ones of usable rows."""
+        if self.plan is None:
+            return []
+        ids = self.plan.new_ids if self.ids is None else self.ids
+        usable_of = {id(m.table.tied): m.context.usable_ids for m in made}
+        found: list[RowsOf] = []
+        for table in self.tables.output_tables:
+            if not table.bias or not len(ids) or table.side != self.plan.side:
+                continue
+            usable = usable_of.get(id(table.tied))
+            means: list[Tensor | float] = []
+            for bias in self.tables.biases(table):
+                old = bias[: self.plan.old_num] if usable is None else bias[usable.to(bias.device)]
+                old = old[torch.isfinite(old)]
+                if not len(old):
+                    raise InvalidArgumentError(
+                        f"every old entry of the bias of {table.name} is NaN or infinite"
+                    )
+                means.append(old.float().mean())
+            found.append(RowsOf(table, (), biases=means, bias_ids=ids))
+        return found
+
+    def _generator(self, name: str, first: int) -> torch.Generator:
+        digest = hashlib.sha256(f"{self.request.seed} {name} {first}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+
+    def _context(self, table: Table, ids: Sequence[int]) -> tuple[InitContext, dict[str, list[int]]]:
+        """What an initialiser may read, and the old rows that statistics leave out."""
+        plan, reading = self.plan, self._reading(table.side)
+        config = self.tables.model.config.get_text_config()
+        given = getattr(config, "initializer_range", None) or getattr(config, "init_std", None)
+        context = InitContext(
+            num_rows=len(ids),
+            embedding_dim=table.embedding_dim,
+            num_embeddings=table.num_embeddings,
+            generator=self.generator,
+            role="output" if table.role == "output" else "input",
+            initializer_range=given or 0.02,
+        )
+        left_out: dict[str, list[int]] = {}
+        if plan is None:
+            context.padding_row = table.padding_index
+        else:
+            old = self.tables.read_old(table, plan)
+            context.num_embeddings = plan.new_num + max(table.extra_rows, 0)
+            context.generator = self._generator(table.name, ids[0])
+            tokens = None if reading is None else reading.old.tokens
+            left_out = unusable_rows(
+                old, table, tokens=tokens, exclude_rows=self.request.exclude_rows, filled=ids
+            )
+            context.usable_ids = usable_ids(left_out, len(old))
+            context.not_finite = frozenset(left_out.get("not_finite", ()))
+            context.existing = without_rows(old, left_out.get("not_finite", ()))
+        if reading is not None:
+            reading.fill(context, table, ids)
+        return context, left_out
+
+    def _reading(self, side: Side) -> _Reading | None:
+        if self.request.tokenizer is None:
+            return None
+        if side not in self._readings:
+            self._readings[side] = _Reading(self.request, side, whole=self.plan is None)
+        return self._readings[side]
+
+    def _call(
+        self, record: Initializer, context: InitContext, table: Table, options: Mapping[str, Any]
+    ) -> tuple[Tensor, dict[str, Any] | None]:
+        """Rows `[R, D]` float32 and the source of the vectors that were read, if any."""
+        if "vectors" in record.needs:
+            spec = self.request.vectors_of(table.side, record)
+            key = (table.side, id(spec))
+            if key not in self._vectors:
+                reading = self._reading(table.side)
+                assert reading is not None
+                self._vectors[key] = load_vectors(
+                    spec,
+                    tokens=reading.wanted(self.ids_of(table)),
+                    allow_pickle=self.request.allow_pickle,
+                )
+            context.vectors = self._vectors[key]
+        rows = record.fn(context, **options)
+        if tuple(rows.shape) != context.shape:
+            raise InvalidArgumentError(
+                f"init {record.name!r} made rows of shape {tuple(rows.shape)}, not {context.shape}"
+            )
+        return rows, context.vectors.source if context.vectors is not None else None
+
+
+class _Reading:
+    """What a tokenizer, and the one from before tokens were added to it, say of one side."""
+
+    def __init__(self, request: RowRequest, side: Side, whole: bool):
+        self.tokenizer, self.side, self.whole = request.tokenizer, side, whole
+        self.splitter = request.tokenizer if request.old_tokenizer is None else request.old_tokenizer
+        self.split = request.split
+        self.known = request.vocabularies
+        self.new = self.known[1] if self.known else read_vocabulary(self.tokenizer, side)
+        self.family = "words"
+        if request.needs_vectors:
+            with suppress(*([] if whole else [InvalidArgumentError])):  # new rows can go by their text
+                self.family = token_family(self.splitter)
+
+    @cached_property
+    def old(self) -> Vocabulary:
+        """The vocabulary before tokens were added."""
+        if self.known:
+            return self.known[0]
+        return self.new if self.splitter is self.tokenizer else read_vocabulary(self.splitter, self.side)
+
+    def fill(self, context: InitContext, table: Table, ids: Sequence[int]) -> None:
+        """Adds to `context` what initialisers read of tokens."""
+        known = self.new.tokens
+        if self.whole and len(known) > table.num_embeddings:
+            side = "source" if self.side == "shared" else self.side
+            raise InvalidArgumentError(
+                f"the tokenizer has {len(known)} {side} tokens, but {table.name} has {table.num_embeddings} "
+                f"rows: resize the model's embeddings first or give the tokenizer that it was built for"
+            )
+        # a padded table has more rows than tokens: they are made like those of missing tokens
+        context.tokens = [known[i] if i < len(known) else "" for i in ids]
+        context.special_rows = frozenset(p for p, i in enumerate(ids) if i in self.new.special)
+        context.added_rows = frozenset(p for p, i in enumerate(ids) if i in self.new.added)
+        context.token_family = self.family
+        if context.existing is not None:
+            count = len(context.existing)
+            context.texts = self.texts(ids)
+            context.existing_tokens = self.old.tokens[:count]
+            context.existing_added = frozenset(i for i in self.old.added if i < count)
+            context.tokenize = splitter(self.splitter, frozenset(ids), count, self.split)
+            context.unknown_id = self.splitter.unk_token_id
+
+    def texts(self, ids: Sequence[int]) -> list[str]:
+        """The surface text of each id's token: what was added stands as it is, other tokens are decoded."""
+        added = {i: t.content for i, t in getattr(self.tokenizer, "added_tokens_decoder", {}).items()}
+        known = self.new.tokens
+        return [
+            (added.get(i) or self.tokenizer.decode([i])) if i < len(known) and known[i] else "" for i in ids
+        ]
+
+    def wanted(self, ids: Sequence[int]) -> list[str]:
+        """The words to ask a file of vectors for."""
+        if self.whole:
+            return word_candidates(self.new.tokens, self.family, plain=self.new.added)
+        words = [text.strip() for text in self.texts(ids)]
+        old = word_candidates(self.old.tokens, self.family, plain=self.old.added)
+        return [*words, *map(str.lower, words), *old]
+
+
+def splitter(
+    tokenizer: Any, new: Collection[int], num_old: int, known: dict[str, list[int]]
+) -> Callable[[list[str]], list[list[int]]]:
+    """Splits texts into ids of old rows, each once: `known` keeps them.
+
+    What it gives raises `InvalidArgumentError` for a text that is a new token.
+    """
+
+    def tokenize(texts: list[str]) -> list[list[int]]:
+        missing = [text for text in texts if text not in known]
+        known.update(zip(missing, split_texts(tokenizer, missing), strict=True))
+        split = [known[text] for text in texts]
+        for text, ids in zip(texts, split, strict=True):
+            if any(i >= num_old or i in new for i in ids):
+                raise InvalidArgumentError(
+                    f"{text!r} is one token of the tokenizer already, so it has no pieces: give the "
+                    f"tokenizer before tokens are added to it (patch keeps a copy)"
+                )
+        return split
+
+    return tokenize
+
+
+def _positions(context: InitContext, ids: Sequence[int]) -> dict[str | int, int]:
+    """Where among the rows to make each id, text and token is."""
+    found: dict[str | int, int] = {}
+    for position, i in enumerate(ids):
+        found[i] = position
+    for names in (context.texts or [], context.tokens or []):
+        for position, name in reversed(list(enumerate(names))):
+            found[name] = position
+    return found
+
+
+def _only(context: InitContext, position: int, generator: torch.Generator) -> InitContext:
+    """The request for one of the rows."""
+    one = replace(
+        context,
+        num_rows=1,
+        generator=generator,
+        tokens=[context.tokens[position]] if context.tokens else None,
+        texts=[context.texts[position]] if context.texts else None,
+        special_rows=frozenset({0} & {p - position for p in context.special_rows}),
+        added_rows=frozenset({0} & {p - position for p in context.added_rows}),
+        padding_row=None,
+        vectors=None,
+        report={},
+    )
+    one.existing_ids = context.existing_ids
+    return one

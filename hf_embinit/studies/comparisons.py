@@ -1,0 +1,167 @@
+"""What a study's numbers say beside the paper's: differences with intervals, verdicts, agreement of ranks."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..errors import InvalidArgumentError
+from .matrix import Study
+from .scores import Scores, mean
+
+DRAWS = 2_000
+"""Draws behind the interval of a rank agreement."""
+VERDICTS = ("agrees", "disagrees", "cannot tell")
+
+
+def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Student's interval of the mean of independent `numbers`; None for one number, which has none."""
+    if not numbers:
+        raise InvalidArgumentError("no numbers to take an interval of")
+    if len(numbers) == 1:
+        return None
+    from scipy import stats
+
+    middle = statistics.fmean(numbers)
+    error = statistics.stdev(numbers) / math.sqrt(len(numbers))
+    half = float(stats.t.ppf((1 + level) / 2, len(numbers) - 1)) * error
+    return middle - half, middle + half
+
+
+def compared(study: Study, scores: Sequence[Scores]) -> Iterable[tuple[Scores, Scores]]:
+    """Pairs of cells that the paper compares: of one box, and of one column (or row)."""
+    across = study.file.compare == "rows"
+    parts = study.rows if across else study.columns
+    for a, b in itertools.combinations(scores, 2):
+        one, other = (a.cell.row, b.cell.row) if across else (a.cell.column, b.cell.column)
+        same = (a.cell.column == b.cell.column) if across else (a.cell.row == b.cell.row)
+        if same and parts[one].box == parts[other].box:
+            yield a, b
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value of one cell less that of another, over the seeds that both have."""
+
+    where: str
+    pair: str
+    value: str
+    deltas: tuple[float, ...]
+    digits: int
+    paper: float | None
+    """The paper's difference of means."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Its 95% t interval; None with one seed."""
+        return t_interval(self.deltas)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the interval lies on the paper's side of 0 (`agrees`), on the other, or holds 0."""
+        if not self.paper:
+            return ""
+        interval = self.interval
+        if interval is None or interval[0] <= 0 <= interval[1]:
+            return "cannot tell"
+        return "agrees" if (interval[0] > 0) == (self.paper > 0) else "disagrees"
+
+
+def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
+    """The differences of all pairs that the paper compares, of values that are better high or low."""
+    found = []
+    for a, b in compared(study, scores):
+        for i, value in enumerate(a.cell.values):
+            if value.better is None or value != b.cell.values[i]:
+                continue
+            shared = sorted(a.by_seed[i].keys() & b.by_seed[i].keys())
+            if not shared:
+                continue
+            where, first, second = (
+                (study.columns[a.cell.column].title, a.cell.row, b.cell.row)
+                if study.file.compare == "rows"
+                else (study.rows[a.cell.row].title, a.cell.column, b.cell.column)
+            )
+            theirs = (a.cell.paper[i][0], b.cell.paper[i][0])
+            found.append(
+                Difference(
+                    where,
+                    f"{second} - {first}",
+                    value.title,
+                    tuple(b.by_seed[i][seed] - a.by_seed[i][seed] for seed in shared),
+                    value.digits + 1,
+                    None if None in theirs else theirs[1] - theirs[0],  # type: ignore[operator]
+                )
+            )
+    return found
+
+
+def rank_agreement(
+    study: Study, scores: Sequence[Scores]
+) -> tuple[float, int, tuple[float, float] | None] | None:
+    """Kendall's tau-b between our means and the paper's, its number of pairs, and its 95% interval.
+
+    Only cells that the paper compares make a pair, so it is 1 when every experiment orders its initialisers
+    as the paper does, and -1 when each is the other way round. The interval is that of tau when each of our
+    means is drawn from its t distribution over seeds; None when a cell has one seed. None without a pair.
+    """
+    pairs = []
+    for a, b in compared(study, scores):
+        for i, value in enumerate(a.cell.values):
+            theirs = (a.cell.paper[i][0], b.cell.paper[i][0])
+            if value.better is not None and None not in theirs and a.by_seed[i] and b.by_seed[i]:
+                keys = (a.cell.column, a.cell.row, i), (b.cell.column, b.cell.row, i)
+                pairs.append((*keys, _sign(theirs[1] - theirs[0])))  # type: ignore[operator]
+    cells = {key for *both, _ in pairs for key in both}
+    by_seed = {
+        (s.cell.column, s.cell.row, i): list(n.values()) for s in scores for i, n in enumerate(s.by_seed)
+    }
+    tau = _tau({key: statistics.fmean(by_seed[key]) for key in cells}, pairs)
+    if tau is None:
+        return None
+    if any(len(by_seed[key]) == 1 for key in cells):
+        return tau, len(pairs), None
+    rng = random.Random(0)
+    draws = [
+        found
+        for _ in range(DRAWS)
+        if (found := _tau({key: _t_draw(by_seed[key], rng) for key in sorted(cells)}, pairs)) is not None
+    ]
+    draws.sort()
+    return tau, len(pairs), (draws[round(0.025 * (len(draws) - 1))], draws[round(0.975 * (len(draws) - 1))])
+
+
+def _tau(means: dict, pairs: Sequence[tuple]) -> float | None:
+    agree, ours_differ, theirs_differ = 0, 0, 0
+    for a, b, paper in pairs:
+        ours = _sign(means[b] - means[a])
+        agree += ours * paper
+        ours_differ, theirs_differ = ours_differ + ours * ours, theirs_differ + paper * paper
+    if not ours_differ or not theirs_differ:
+        return None
+    return agree / math.sqrt(ours_differ * theirs_differ)
+
+
+def _t_draw(numbers: Sequence[float], rng: random.Random) -> float:
+    df = len(numbers) - 1
+    error = statistics.stdev(numbers) / math.sqrt(len(numbers))
+    return statistics.fmean(numbers) + error * rng.gauss(0, 1) / math.sqrt(rng.gammavariate(df / 2, 2 / df))
+
+
+def _sign(x: float) -> int:
+    return (x > 0) - (x < 0)
+
+
+def best(study: Study, scores: Sequence[Scores], of: Scores | None, i: int) -> bool:
+    """Whether a cell has the best mean of its experiment."""
+    if of is None or of.cell.values[i].better is None or not of.by_seed[i]:
+        return False
+    rivals = [
+        p for pair in compared(study, scores) if of in pair for p in pair if p is not of and p.by_seed[i]
+    ]
+    sign = -1 if of.cell.values[i].better == "lower" else 1
+    return bool(rivals) and all(sign * mean(of.by_seed[i]) > sign * mean(r.by_seed[i]) for r in rivals)

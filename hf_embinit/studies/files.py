@@ -1,0 +1,229 @@
+"""Reading a study file: YAML with known fields only, and a file and a line for whatever is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import InvalidArgumentError, UnknownNameError
+
+PaperValue = tuple[float | None, float | None, str]
+"""Mean and sd that the paper prints, and its text."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One number of a cell: which field of a record it is and how it is printed."""
+
+    title: str
+    field: str
+    """Path in a record, by `/`; a step may be a pattern. `best_epoch`, `metrics/test_bleu`,
+    `embedding_statistics/*encoder*/before_scaling/std`, `history/max/validation_accuracy`,
+    `history/epoch_of_max/validation_accuracy`, `minutes_per_epoch`."""
+    scale: float = 1.0
+    """The field times this is what the paper prints: 100 for percent."""
+    digits: int = 1
+    better: str | None = None
+    """`higher` or `lower`; values without it are shown, but not compared."""
+    relative_to: str | None = None
+    """A column: the value is divided by that column's mean in the same row."""
+
+
+@dataclass
+class Part:
+    """What a study, a column, a row or a group of cells says about the runs of its cells."""
+
+    title: str = ""
+    box: str = ""
+    """Columns or rows of one box are compared with each other: the paper's experiments."""
+    recipe: str | None = None
+    results: str | None = None
+    """File of the run folder that is the record and is written last."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    variables: dict[str, Any] = field(default_factory=dict)
+    """What `{name}` in arguments stands for; `{seed}` is known everywhere."""
+    values: list[Value] | None = None
+    seeds: int | None = None
+    """How many: seeds 1 to this."""
+    grid: dict[str, list[Any]] | None = None
+    """Arguments and their candidates: every combination is run, the best mean of the first value is shown."""
+    smoke: dict[str, Any] = field(default_factory=dict)
+    """Arguments of a smoke run, over all others."""
+    minutes: float | None = None
+    """What the paper needed for one run."""
+
+
+@dataclass
+class StudyFile:
+    """What stands in a study file."""
+
+    path: Path
+    source: str
+    note: str
+    compare: str
+    figure: dict[str, Any]
+    without: list[str]
+    smoke: dict[str, Any]
+    """`only`, `seeds` and `arguments` of a smoke run."""
+    part: Part
+    columns: dict[str, Part]
+    rows: dict[str, Part]
+    patterns: list[tuple[str, Part]]
+    """Patterns of `column/row` and what holds for those cells."""
+    paper: dict[tuple[str, str], list[PaperValue]]
+    """By row and column."""
+
+
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(("title", "box", "recipe", "results", "source", "note", "compare"), str),
+    **dict.fromkeys(("field", "better", "relative_to"), str),
+    **dict.fromkeys(("arguments", "variables", "grid", "smoke", "figure"), dict),
+    **dict.fromkeys(("columns", "rows", "cells", "paper"), dict),
+    **dict.fromkeys(("values", "without", "only"), list),
+    **dict.fromkeys(("seeds", "digits"), int),
+    **dict.fromkeys(("minutes", "scale"), (int, float)),
+}
+_VALUE = {"title", "field", "scale", "digits", "better", "relative_to"}
+_PART = {"title", "box", "recipe", "results", "arguments", "variables", "values", "seeds", "grid", "smoke"}
+_PART |= {"minutes"}
+_STUDY = (_PART - {"box", "grid"}) | {"source", "note", "compare", "figure", "without"}
+_STUDY |= {"columns", "rows", "cells", "paper"}
+_SMOKE = {"only", "seeds", "arguments"}
+
+
+class _Located(dict):
+    """A mapping of a YAML file that knows the line of each key."""
+
+    lines: dict[str, int]
+
+
+def read_study_file(path: Path) -> StudyFile:
+    """The study in a YAML file. Raises `InvalidArgumentError`, with file and line, for what is wrong."""
+    raw = _read(path)
+    _check(raw, _STUDY, "a study", path, 1)
+    for key in ("title", "source", "columns", "rows"):
+        if not raw.get(key):
+            raise InvalidArgumentError(f"{path}: a study needs {key!r}")
+    if raw.get("compare", "rows") not in ("rows", "columns"):
+        raise InvalidArgumentError(
+            f"{path}, line {raw.lines['compare']}: 'compare' is rows or columns, not {raw['compare']!r}"
+        )
+    smoke = raw.get("smoke") or {}
+    if smoke:
+        _check(smoke, _SMOKE, "smoke", path, raw.lines["smoke"])
+    own = _Located({k: v for k, v in raw.items() if k in _PART - {"smoke"}})
+    own.lines = raw.lines
+    columns, rows = (dict(_parts(raw, key, path)) for key in ("columns", "rows"))
+    for name, part in (*columns.items(), *rows.items()):
+        part.title = part.title or name
+    return StudyFile(
+        path=path,
+        source=raw["source"],
+        note=raw.get("note", ""),
+        compare=raw.get("compare", "rows"),
+        figure=raw.get("figure") or {},
+        without=raw.get("without") or [],
+        smoke=smoke,
+        part=_part(own, "the study", path, 1),
+        columns=columns,
+        rows=rows,
+        patterns=list(_parts(raw, "cells", path)),
+        paper=_paper(raw, path, set(columns), set(rows)),
+    )
+
+
+def _read(path: Path) -> _Located:
+    """The YAML file as mappings that know their lines."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Keeps lines, refuses a key twice."""
+
+    def mapping(loader: Any, node: Any) -> _Located:
+        own: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.value in own:
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: {key.value!r} stands here twice")
+            own[key.value] = key.start_mark.line + 1
+        loader.flatten_mapping(node)  # what `<<` brings
+        located = _Located(loader.construct_mapping(node, deep=True))
+        located.lines = {key.value: key.start_mark.line + 1 for key, _ in node.value} | own
+        return located
+
+    Loader.add_constructor("tag:yaml.org,2002:map", mapping)
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader)  # a SafeLoader
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{path} is not a study: {error}") from None
+    if not isinstance(raw, _Located):
+        raise InvalidArgumentError(f"{path} is not a study: it holds no mapping")
+    return raw
+
+
+def _check(given: Any, known: set[str], what: str, path: Path, line: int) -> None:
+    """Raises for a field that is not known here or has a value of the wrong type."""
+    if not isinstance(given, _Located):
+        raise InvalidArgumentError(f"{path}, line {line}: {what} must be a mapping, not {given!r}")
+    for key, value in given.items():
+        line = given.lines[str(key)]
+        if key not in known:
+            wrong = UnknownNameError(f"field of {what}", str(key), known)
+            raise InvalidArgumentError(f"{path}, line {line}: {wrong}")
+        kind = _TYPES.get(key)
+        if kind and value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise InvalidArgumentError(f"{path}, line {line}: {key!r} cannot be {value!r}")
+
+
+def _parts(raw: _Located, key: str, path: Path) -> Iterator[tuple[str, Part]]:
+    for name, given in (raw.get(key) or {}).items():
+        yield str(name), _part(given, f"{key} {name}", path, raw[key].lines[str(name)])
+
+
+def _part(given: Any, what: str, path: Path, line: int) -> Part:
+    if given is None:
+        return Part()
+    _check(given, _PART, what, path, line)
+    fields = {k: v for k, v in given.items() if k != "values"}
+    values = given.get("values")
+    return Part(**fields, values=values and [_value(v, path, given.lines["values"]) for v in values])
+
+
+def _value(given: Any, path: Path, line: int) -> Value:
+    _check(given, _VALUE, "a value", path, line)
+    line = min(given.lines.values(), default=line)
+    if not {"title", "field"} <= set(given) or given.get("better") not in (None, "higher", "lower"):
+        raise InvalidArgumentError(
+            f"{path}, line {line}: a value needs 'title' and 'field'; 'better' is higher or lower"
+        )
+    return Value(**given)
+
+
+def _paper(
+    raw: _Located, path: Path, columns: set[str], rows: set[str]
+) -> dict[tuple[str, str], list[PaperValue]]:
+    paper = {}
+    for row, by_column in (raw.get("paper") or {}).items():
+        line = raw["paper"].lines[str(row)]
+        if row not in rows:
+            raise InvalidArgumentError(f"{path}, line {line}: {UnknownNameError('row', str(row), rows)}")
+        _check(by_column, columns, "the paper's row, by column", path, line)
+        for column, numbers in by_column.items():
+            numbers = numbers if isinstance(numbers, list) else [numbers]
+            try:
+                paper[row, column] = [_paper_value(n) for n in numbers]
+            except ValueError:
+                raise InvalidArgumentError(
+                    f"{path}, line {by_column.lines[column]}: {numbers!r} of {row}, {column} are no "
+                    "numbers: give 37.3 or 37.3 (0.4)"
+                ) from None
+    return paper
+
+
+def _paper_value(value: Any) -> PaperValue:
+    """`37.3`, `37.3 (0.4)` or null."""
+    if value is None:
+        return None, None, ""
+    mean, _, sd = str(value).partition("(")
+    return float(mean), float(sd.rstrip(") ")) if sd else None, str(value)

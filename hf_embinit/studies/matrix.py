@@ -1,0 +1,245 @@
+"""The matrix of runs behind a published table: one readable file a study, expanded into runs of recipes.
+
+A study is a table: `columns` by `rows`, each cell a call of a recipe for every seed. Arguments add up from
+the study, the column, the row and the matching `cells`, later ones winning. A run is known by what it does
+(recipe, arguments, seed, package version), not by the table that asks for it: tables that need the same run
+share it, and a run with other settings is another run, in another folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import InvalidArgumentError, UnknownNameError
+from ..records import RESULTS_NAME
+from .files import PaperValue, Part, StudyFile, Value, read_study_file
+
+STUDIES = Path(__file__).parent
+RUN_PREFIX = "run:"
+"""An argument `run:<column>/<row>/<file>` is that file of the run of another cell with the same seed."""
+_NAMING = ("task", "dataset", "model", "tokenizer", "init", "inits", "surgery")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One call of a recipe."""
+
+    recipe: str
+    arguments: dict[str, Any]
+    seed: int
+    results: str = RESULTS_NAME
+    """File of the run folder that is the record."""
+
+    @property
+    def name(self) -> str:
+        """Folder of the run below `runs/`: readable, with a digest of all that decides its result."""
+        text = json.dumps([self.recipe, self.arguments, self.seed, __version__], sort_keys=True)
+        named = (self.arguments[key] for key in _NAMING if key in self.arguments)
+        names = ["+".join(map(str, v)) if isinstance(v, list) else str(v) for v in named]
+        words = [name.rstrip("/").split("/")[-1] for name in names if not name.startswith(RUN_PREFIX)]
+        digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+        return f"{self.recipe.removesuffix('.py')}/" + "-".join([*words, f"seed{self.seed}", digest])
+
+    @property
+    def needs(self) -> list[str]:
+        """Names of the runs whose files this one reads."""
+        values = (str(value) for value in self.arguments.values())
+        paths = [value.removeprefix(RUN_PREFIX) for value in values if value.startswith(RUN_PREFIX)]
+        return ["/".join(path.split("/")[:2]) for path in paths]
+
+
+@dataclass
+class Cell:
+    """One cell of the table: its runs by seed, for each point of its grid (one point without a grid)."""
+
+    column: str
+    row: str
+    values: list[Value]
+    points: list[tuple[dict[str, Any], list[Run]]]
+    paper: list[PaperValue]
+    """What the paper prints, for each value."""
+    minutes: float | None
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run of the cell."""
+        return [run for _, runs in self.points for run in runs]
+
+
+@dataclass
+class Study:
+    """A table of a paper as runs."""
+
+    name: str
+    file: StudyFile
+    columns: dict[str, Part]
+    rows: dict[str, Part]
+    table: list[Cell]
+    """Every cell of the paper's table."""
+    cells: list[Cell]
+    """The cells that are to be run."""
+    changes: list[str]
+    """What `--set` and `--smoke` changed, in words."""
+
+    @property
+    def title(self) -> str:
+        """What the table shows."""
+        return self.file.part.title
+
+    @property
+    def runs(self) -> list[Run]:
+        """Every run once, the first seed of all cells before the second: an interrupted table is even.
+
+        A run that reads another's files stands after it.
+        """
+        runs = {run.name: run for cell in self.cells for run in cell.runs}
+        return sorted(runs.values(), key=lambda run: (bool(run.needs), run.seed))
+
+
+def list_studies() -> list[str]:
+    """Names of the studies that come with the package."""
+    return sorted(path.stem for path in STUDIES.glob("*.yaml"))
+
+
+def load_study(
+    name: str,
+    *,
+    only: Sequence[str] = (),
+    seeds: int | None = None,
+    overrides: Sequence[str] = (),
+    smoke: Path | None = None,
+) -> Study:
+    """The study `name` (or of a `.yaml` file) with its cells and runs.
+
+    `only` are patterns of `column/row`, or of a column or row alone; `seeds` the number of seeds of every
+    cell; `overrides` are `argument=value` for every run, or `pattern:argument=value` for some cells; `smoke`
+    asks for a smoke run, and is the folder of its small files (`{smoke}` in a study file).
+
+    Raises `UnknownNameError` for a name that is none, and `InvalidArgumentError`, with file and line, for a
+    field that does not belong there.
+    """
+    path = Path(name) if name.endswith((".yaml", ".yml")) else STUDIES / f"{name}.yaml"
+    if not path.is_file():
+        raise UnknownNameError("study", name, list_studies())
+    if seeds is not None and seeds < 1:
+        raise InvalidArgumentError(f"--seeds {seeds}: give 1 or more")
+    file = read_study_file(path)
+    changes = [_override(text) for text in overrides]
+    expansion = _Expansion(file, seeds, changes, smoke)
+    smoke_only = file.smoke.get("only", []) if smoke is not None else []
+    table = [
+        expansion.cell(column, row)
+        for column, row in itertools.product(file.columns, file.rows)
+        if selected(column, row, smoke_only) and not (file.without and selected(column, row, file.without))
+    ]
+    cells = [cell for cell in table if selected(cell.column, cell.row, only)]
+    if not cells:
+        raise InvalidArgumentError(
+            f"--only {' '.join(only)}: no cell of {path.stem} matches. Columns: {', '.join(file.columns)}; "
+            f"rows: {', '.join(file.rows)}"
+        )
+    for pattern, key, _ in changes:
+        if not any(selected(cell.column, cell.row, [pattern]) for cell in table):
+            raise InvalidArgumentError(f"--set {pattern}:{key}: no cell of {path.stem} matches {pattern!r}")
+    changed = ["--smoke: tiny models and data, these numbers mean nothing"] if smoke is not None else []
+    changed += [f"--set {text}" for text in overrides]
+    columns = {name: part for name, part in file.columns.items() if any(c.column == name for c in table)}
+    rows = {name: part for name, part in file.rows.items() if any(c.row == name for c in table)}
+    return Study(path.stem, file, columns, rows, table, cells, changed)
+
+
+@dataclass
+class _Expansion:
+    file: StudyFile
+    seeds: int | None
+    changes: Sequence[tuple[str, str, Any]]
+    smoke: Path | None
+
+    def cell(self, column: str, row: str) -> Cell:
+        parts = self.parts(column, row)
+        values = _last(parts, "values")
+        if values is None:
+            raise InvalidArgumentError(f"{self.file.path}: cell {column}/{row} has no 'values'")
+        grid = {} if self.smoke is not None else _last(parts, "grid") or {}
+        grid = {k: v for k, v in grid.items() if k not in {key for _, key, _ in self.changes}}
+        default = _last(parts, "seeds") or 1
+        count = self.seeds or (self.file.smoke.get("seeds", 1) if self.smoke is not None else default)
+        points = []
+        for combination in itertools.product(*grid.values()):
+            point = dict(zip(grid, combination, strict=True))
+            points.append((point, [self.run(column, row, seed, point) for seed in range(1, count + 1)]))
+        paper = self.file.paper.get((row, column), [(None, None, "")] * len(values))
+        if len(paper) != len(values):
+            raise InvalidArgumentError(
+                f"{self.file.path}: 'paper' has {len(paper)} numbers for {row}, {column}, the cell has "
+                f"{len(values)} values"
+            )
+        return Cell(column, row, values, points, paper, _last(parts, "minutes"))
+
+    def parts(self, column: str, row: str) -> list[Part]:
+        """What the study file says about a cell; what comes later overrides."""
+        parts = [self.file.part, self.file.columns[column], self.file.rows[row]]
+        return parts + [p for pattern, p in self.file.patterns if fnmatchcase(f"{column}/{row}", pattern)]
+
+    def run(self, column: str, row: str, seed: int, point: Mapping[str, Any]) -> Run:
+        parts = self.parts(column, row)
+        recipe = _last(parts, "recipe")
+        if recipe is None:
+            raise InvalidArgumentError(f"{self.file.path}: cell {column}/{row} has no 'recipe'")
+        arguments = {k: v for part in parts for k, v in part.arguments.items()}
+        variables = {k: v for part in parts for k, v in part.variables.items()} | {"seed": seed}
+        if self.smoke is not None:
+            variables["smoke"] = str(self.smoke)
+            arguments |= self.file.smoke.get("arguments", {})
+            arguments |= {k: v for part in parts[1:] for k, v in part.smoke.items()}
+        arguments |= {k: v for pattern, k, v in self.changes if selected(column, row, [pattern])}
+        arguments |= point
+        try:
+            arguments = {k: _fill(v, variables) for k, v in arguments.items() if v is not None}
+            results = _fill(_last(parts, "results") or RESULTS_NAME, variables)
+        except KeyError as error:
+            raise InvalidArgumentError(
+                f"{self.file.path}: cell {column}/{row} uses {{{error.args[0]}}}, which no 'variables' define"
+            ) from None
+        for key, value in arguments.items():
+            if isinstance(value, str) and value.startswith(RUN_PREFIX):
+                other_column, other_row, rest = value.removeprefix(RUN_PREFIX).split("/", 2)
+                arguments[key] = f"{RUN_PREFIX}{self.run(other_column, other_row, seed, {}).name}/{rest}"
+        return Run(recipe, arguments, seed, results)
+
+
+def _last(parts: Sequence[Part], name: str) -> Any:
+    return next((v for part in reversed(parts) if (v := getattr(part, name)) is not None), None)
+
+
+def _fill(value: Any, variables: Mapping[str, Any]) -> Any:
+    if isinstance(value, str) and "{" in value:
+        return value.format_map(variables)
+    return [_fill(v, variables) for v in value] if isinstance(value, list) else value
+
+
+def selected(column: str, row: str, patterns: Sequence[str]) -> bool:
+    """Whether a cell matches one of the patterns, of which none means all."""
+    return not patterns or any(
+        fnmatchcase(name, pattern) for pattern in patterns for name in (f"{column}/{row}", column, row)
+    )
+
+
+def _override(text: str) -> tuple[str, str, Any]:
+    import yaml
+
+    name, equals, value = text.partition("=")
+    pattern, colon, key = name.rpartition(":")
+    if not equals or not key.isidentifier() or (colon and not pattern):
+        raise InvalidArgumentError(
+            f"--set {text!r}: give argument=value, or pattern:argument=value for the cells of a pattern"
+        )
+    return pattern or "*", key, yaml.safe_load(value)

@@ -1,0 +1,111 @@
+"""What a paper prints for a run like this one, from the study files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from ..records import RunRecord
+from .matrix import RUN_PREFIX, Cell, Study, list_studies, load_study
+from .scores import field_value
+
+_RECIPES = {
+    "translation": "translate.py",
+    "classification": "classify.py",
+    "language_modeling": "language_model.py",
+}
+_SETTINGS = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "d_model", "num_layers")
+"""Arguments that make a run another one than the paper's."""
+_LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
+_FILES = ("train_file", "validation_file", "test_file")
+_ORDINARY = {
+    "freeze_embeddings": (None, False),
+    "position_encoding": (None, "sinusoidal"),
+    "surgery": (None,),
+    "donor": (None,),
+}
+"""What these arguments are in a cell that does not name them."""
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One number of a run beside the paper's."""
+
+    what: str
+    ours: float
+    paper: str
+    """As the paper prints it, with its standard deviation if it has one."""
+    source: str
+
+
+def paper_rows(record: RunRecord) -> list[PaperRow]:
+    """What papers print for the data, the model and the initialiser of `record`; empty where none does.
+
+    A cell of a study counts when the recipe is the record's, every argument of the cell has the same value in
+    the record, and the record freezes, cuts up or encodes positions only as the cell says. Cells that were
+    searched over a grid have no settings to compare with, and are left out.
+    """
+    values = record.to_dict()
+    rows = []
+    for study, cell in _printed_cells():
+        ((point, runs),) = cell.points
+        if point or runs[0].recipe != _RECIPES.get(record.task) or not _same(runs[0].arguments, values):
+            continue
+        for value, printed in zip(cell.values, cell.paper, strict=False):
+            ours = field_value(values, value.field)
+            if ours is not None and printed[0] is not None:
+                column, row = study.columns[cell.column], study.rows[cell.row]
+                measure = row.title if value.title == "value" else value.title
+                what = f"{column.title}, {measure}"
+                rows.append(PaperRow(what, value.scale * ours, printed[2], study.file.source))
+    return rows
+
+
+def other_settings(record: RunRecord) -> list[str]:
+    """What sets a run apart from the paper's settings for its data (`num_train_epochs 5 instead of 20`), and
+    vectors that were given by hand."""
+    from ..tasks import classification, translation
+
+    arguments = record.arguments
+    if record.task == "translation":
+        preset = translation.preset(record.dataset, record.tokenizer)
+    elif record.task == "classification":
+        preset = classification.preset(record.dataset, arguments.get("model") or "vanilla", record.tokenizer)
+    else:
+        return []
+    differences = [
+        f"{key} {arguments[key]:g} instead of {preset[key]:g}"
+        for key in _SETTINGS
+        if None not in (arguments.get(key), preset.get(key)) and float(arguments[key]) != float(preset[key])
+    ]
+    others = (*_LIMITS, *_FILES, "vectors", "target_vectors")
+    differences += [f"{key} {arguments[key]}" for key in others if arguments.get(key)]
+    if (arguments.get("max_steps") or -1) > 0:
+        differences.append(f"max_steps {arguments['max_steps']}")
+    return differences
+
+
+@cache
+def _printed_cells() -> list[tuple[Study, Cell]]:
+    """The cells that a paper prints numbers for."""
+    studies = [load_study(name) for name in list_studies()]
+    return [
+        (study, cell) for study in studies for cell in study.cells if cell.paper and len(cell.points) == 1
+    ]
+
+
+def _same(arguments: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
+    named = {key: record[key] for key in ("dataset", "init", "tokenizer")}
+    found = {**record["arguments"], **named, "task": record["dataset"]}
+    if any(found.get(key) not in usual for key, usual in _ORDINARY.items() if key not in arguments):
+        return False
+    return all(
+        _plain(value) == _plain(found.get(key)) and not str(value).startswith(RUN_PREFIX)
+        for key, value in arguments.items()
+    )
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value

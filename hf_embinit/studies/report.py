@@ -1,0 +1,136 @@
+"""A study's plan before it runs, and its page, tables and figures after."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from transformers import PreTrainedTokenizerFast
+
+from ..records import write_text
+from .figures import plot_bars, plot_mean_curves
+from .matrix import Study
+from .scheduling import Launch, estimate_seconds, outcome_of
+from .scores import Scores, gather
+from .tables import csv_table, latex_table, markdown
+
+
+def plan_text(study: Study, launch: Launch, *, workers: int = 1, all_runs: bool = False) -> str:
+    """What is to be run, how it stands with each run, and how long the rest will take.
+
+    The estimate is of finished runs of the same cell or of its neighbors, else what the paper needed, else
+    said to be unknown.
+    """
+    outcomes = {run.name: outcome_of(run, launch) for run in study.runs}
+    seconds = estimate_seconds(study.runs, launch)
+    paper = {run.name: cell.minutes for cell in study.cells for run in cell.runs if cell.minutes is not None}
+    left = [name for name, outcome in outcomes.items() if outcome.status in ("not run", "begun")]
+    states = Counter(outcome.status for outcome in outcomes.values())
+    lines = [
+        f"{study.name}: {study.title} ({study.file.source})",
+        *(f"  {text}" for text in study.changes),
+        f"  {len(study.cells)} cells, {len(outcomes)} runs: "
+        + ", ".join(f"{n} {s}" for s, n in states.items()),
+    ]
+    if all_runs:
+        for cell in study.cells:
+            for run in cell.runs:
+                guess, theirs = seconds[run.name], paper.get(run.name)
+                time = f"{guess / 60:.1f} min" if guess else "time unknown"
+                if not guess and theirs is not None:
+                    time = f"{theirs:g} min on the paper's machine"
+                lines.append(
+                    f"  {cell.column}/{cell.row}  {outcomes[run.name].status:<8}  {time}  {run.name}"
+                )
+    known = [guess for name in left if (guess := seconds[name])]
+    by_paper = [60 * paper[name] for name in left if not seconds[name] and name in paper]
+    unknown = len(left) - len(known) - len(by_paper)
+    if left:
+        times = []
+        if known:
+            times.append(
+                f"{_hours(sum(known) / workers)} for {len(known)} runs like finished ones, "
+                f"{workers} at a time"
+            )
+        if by_paper:
+            times.append(f"{_hours(sum(by_paper))} on the paper's machine for {len(by_paper)}, one at a time")
+        if unknown:
+            times.append(f"unknown for {unknown}")
+        lines.append("  time left: " + "; ".join(times))
+    return "\n".join(lines)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds > 5400 else f"{seconds / 60:.1f} min"
+
+
+def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str:
+    """Writes `table.md`, `table.csv`, `table.tex` and the figure of a study into `folder`; gives the page."""
+    scores = gather(study, launch)
+    figures = []
+    kind = study.file.figure.get("kind")
+    path = folder / "figures" / f"{study.name}.png"
+    if (kind == "curves" and _draw_curves(study, scores, path)) or (
+        kind == "bars" and _draw_bars(study, scores, path)
+    ):
+        figures.append(f"figures/{path.name}")
+    page = markdown(study, scores, command, figures)
+    write_text(folder / "table.csv", csv_table(study, scores))
+    write_text(folder / "table.tex", latex_table(study, scores))
+    write_text(folder / "table.md", page)
+    return f"{page}\nwritten: {folder / 'table.md'}, table.csv, table.tex"
+
+
+def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
+    metric = study.file.figure["metric"]
+    panels: dict[str, dict[str, list[list[dict]]]] = {}
+    for s in scores:
+        histories = [
+            r["history"]
+            for r in s.records.values()
+            if any(row.get(metric) is not None for row in r["history"])
+        ]
+        if histories:
+            panels.setdefault(study.columns[s.cell.column].title, {})[study.rows[s.cell.row].title] = (
+                histories
+            )
+    if panels:
+        label, x = study.file.figure.get("label", metric), study.file.figure.get("x", "epoch")
+        plot_mean_curves(panels, path, metric=metric, label=label, x=x)
+    return bool(panels)
+
+
+def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
+    title = study.file.figure["value"]
+    groups: dict[str, dict[str, tuple[float, float | None, float | None]]] = {}
+    for s in scores:
+        i = next((i for i, value in enumerate(s.cell.values) if value.title == title), None)
+        if i is not None and s.by_seed[i]:
+            numbers = list(s.by_seed[i].values())
+            sd = statistics.stdev(numbers) if len(numbers) > 1 else None
+            part = study.rows[s.cell.row]
+            groups.setdefault(part.box, {})[part.title] = (statistics.fmean(numbers), sd, s.cell.paper[i][0])
+    if groups:
+        plot_bars(groups, path, label=title, legend=study.file.figure.get("legend"))
+    return bool(groups)
+
+
+def write_smoke_files(folder: Path) -> Path:
+    """Writes `vectors.txt`, `analogies.txt` and `tokenizer/` for smoke runs, small; gives the folder."""
+    words = ["a", "the", "man", "woman", "child", "dog", "two", "in", "on", "and"]
+    words += ["ein", "der", "die", "mann", "frau", "kind", "hund", "zwei", "auf", "und"]
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(len(words), 16, generator=generator).tolist()
+    lines = [" ".join([word, *(f"{x:.4f}" for x in row)]) for word, row in zip(words, rows, strict=True)]
+    write_text(folder / "vectors.txt", "\n".join(lines) + "\n")
+    write_text(folder / "analogies.txt", ": family\nman woman dog child\nwoman man child dog\n")
+    pieces = {word: i for i, word in enumerate(["[UNK]", "##s", *words])}
+    tokenizer = Tokenizer(WordPiece(pieces, unk_token="[UNK]"))
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]").save_pretrained(
+        folder / "tokenizer"
+    )
+    return folder

@@ -1,0 +1,159 @@
+"""What the runs of a study read, whether it is here, and where it is got: told before anything starts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataNotFoundError, EmbinitError
+from ..hub import hub_is_reachable
+from ..initializers import get_initializer
+from ..tasks import DATA_VARIABLE, SPLIT_FILES, find_folder
+from ..vectors import SOURCES
+from .matrix import RUN_PREFIX, Run, Study
+from .scheduling import Launch
+
+_EMBEDDED = {"captions", "sentiment", "entailment", "stories"}
+_BUILT_HERE = {"words", "vanilla", "captions", "stories"}
+_TASKS = ("translation", "classification", "language_modeling")
+
+
+@dataclass
+class Requirement:
+    """Something that runs read."""
+
+    kind: str
+    """`data set`, `vectors`, `model`, `tokenizer` or `file`."""
+    name: str
+    found: str | None
+    """Where it is, or will be fetched from; None when it is missing."""
+    way_out: str
+    """Where a missing one is got."""
+    cells: list[str] = field(default_factory=list)
+    """`column/row` of the cells that need it."""
+
+    def __str__(self) -> str:
+        if self.found is not None:
+            return f"  found    {self.kind} {self.name}: {self.found}"
+        shown = ", ".join(self.cells[:3]) + (f" and {len(self.cells) - 3} more" if self.cells[3:] else "")
+        return f"  MISSING  {self.kind} {self.name}, for {shown}: {self.way_out}"
+
+
+def list_requirements(study: Study, launch: Launch) -> list[Requirement]:
+    """What the runs of a study read from files and from the Hub, what is missing first.
+
+    Nothing is loaded or fetched: files are looked for, and the Hub is asked once whether it is there.
+    """
+    found: dict[tuple[str, str], Requirement] = {}
+    for cell in study.cells:
+        for run in cell.runs:
+            for kind, name in _read_by(run):
+                entry = found.setdefault((kind, name), Requirement(kind, name, None, ""))
+                if not entry.cells:
+                    entry.found, entry.way_out = _look(kind, name, launch, run)
+                place = f"{cell.column}/{cell.row}"
+                if place not in entry.cells:
+                    entry.cells.append(place)
+    return sorted(found.values(), key=lambda r: (r.found is not None, r.kind, r.name))
+
+
+def _read_by(run: Run) -> Iterator[tuple[str, str]]:
+    """Kind and name of what a run reads."""
+    given = {k: v for k, v in run.arguments.items() if not str(v).startswith(RUN_PREFIX)}
+    data = given.get("dataset") or given.get("task")
+    if data is not None and data not in _EMBEDDED:
+        yield "data set", str(data)
+    for key in ("train_file", "validation_file", "test_file", "analogies"):
+        if given.get(key):
+            yield "file", str(given[key])
+    for kind in ("model", "tokenizer", "donor"):
+        if given.get(kind) and given[kind] not in _BUILT_HERE:
+            yield ("model" if kind == "donor" else kind), str(given[kind])
+    sources = given.get("sources") or []
+    for name in sources if isinstance(sources, list) else [sources]:
+        yield "vectors", str(name).partition("=")[2] or str(name)
+    init = given.get("init")
+    needed = get_initializer(init).defaults.get("vectors") if init and "vectors" in _needs(init) else None
+    if needed and not given.get("vectors") and not (data in _EMBEDDED and given.get("tokenizer") == "words"):
+        yield "vectors", str(needed)
+    for key in ("vectors", "target_vectors"):
+        if given.get(key):
+            yield "vectors", str(given[key])
+
+
+def _needs(init: str) -> Any:
+    try:
+        return get_initializer(init).needs
+    except EmbinitError:  # the run itself will say so
+        return ()
+
+
+def _look(kind: str, name: str, launch: Launch, run: Run) -> tuple[str | None, str]:
+    """Where it is or will come from (None: missing), and where it is got."""
+    if kind == "data set":
+        return _data(name, launch, bool(run.arguments.get("train_file")))
+    path = Path(name).expanduser()
+    if path.exists() or (":" in name and Path(name.rpartition(":")[0]).exists()):
+        return str(path), ""
+    if kind == "vectors" and name == "glove":
+        return None, (
+            "not on the Hub; get glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (German: "
+            "train your own with recipes/train_vectors.py), then --set '<cells>:vectors=<file>'"
+        )
+    hub_id = SOURCES.get(name, name)
+    if kind == "file" or hub_id.count("/") > 1 or hub_id.startswith((".", "~", "/")) or path.suffix:
+        return None, f"there is no {name} in {Path.cwd()}; relative paths start there"
+    return _from_hub(hub_id, "model")
+
+
+def _data(name: str, launch: Launch, has_train_file: bool) -> tuple[str | None, str]:
+    if Path(name).is_dir():
+        return name, ""
+    hub_id = next(
+        (
+            getattr(known[name], "hub_id", None)
+            for task in _TASKS
+            if name in (known := getattr(import_module(f"..tasks.{task}", __package__), "DATASETS", {}))
+        ),
+        None,
+    )
+    folder = None
+    for spelled in (name, f"glue/{name}"):
+        try:
+            candidate = find_folder(spelled, launch.data_dir)
+        except DataNotFoundError as error:
+            return None, str(error)
+        if candidate is not None and _has_split(candidate, ("train", "validation", "test")):
+            folder = candidate
+            break
+    if folder is not None:
+        if has_train_file or _has_split(folder, ("train",)):
+            return str(folder), ""
+        return None, (
+            f"{folder} has no training split; add train.jsonl, or give --set '<cells>:train_file=<file>'"
+        )
+    if hub_id is None:
+        return None, f"put it in a folder {name} of --data_dir or of {DATA_VARIABLE}"
+    found, way_out = _from_hub(hub_id, "dataset")
+    return found, f"{way_out}, or put it in a folder {name} of --data_dir or of {DATA_VARIABLE}"
+
+
+def _has_split(folder: Path, splits: tuple[str, ...]) -> bool:
+    stems = tuple(stem for split in splits for stem in SPLIT_FILES[split])
+    return any(path.stem in stems for path in folder.iterdir() if path.is_file())
+
+
+def _from_hub(hub_id: str, kind: str) -> tuple[str | None, str]:
+    from huggingface_hub import constants
+
+    cached = Path(constants.HF_HUB_CACHE) / f"{kind}s--{hub_id.replace('/', '--')}" / "snapshots"
+    if cached.is_dir() and os.listdir(cached):
+        return f"the Hub's cache of {hub_id}", ""
+    if hub_is_reachable():
+        return f"the Hub, {hub_id}", ""
+    flag = "" if kind == "model" else " --repo-type dataset"
+    return None, f"the Hub is not reachable; where it is: hf download {hub_id}{flag}"

@@ -1,0 +1,385 @@
+"""Runs of a matrix made to happen: finished ones skipped, half-finished ones resumed, never two at one.
+
+Every run is a process of its own with a folder of its own. The lock on the folder (`flock`) is held by the
+process that trains, so it ends with that process and not before: a driver that is killed leaves nothing
+behind that has to be cleaned up, and a run that outlives its driver is not started a second time. `flock`
+works between the machines that share an NFS or Lustre folder where that is mounted with locking, the default.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import RunFolderError
+from ..records import is_finished, list_checkpoints, write_json
+from .matrix import RUN_PREFIX, Run
+
+logger = logging.getLogger(__name__)
+
+STATE_NAME = "matrix.json"
+LOG_NAME = "log.txt"
+_LOCK_NAME = ".driver.lock"
+"""Of the driver; the run that it starts takes the lock of the folder itself (`records.lock`)."""
+_FREE_BYTES = 16 * 2**20  # less than this, and a run that failed did so for want of space
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: `finished`, `failed`, `running` (elsewhere), `begun` or `not run`."""
+
+    run: Run
+    status: str
+    error: str = ""
+    executed: bool = False
+    """Whether it was run by this call."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How runs are started."""
+
+    recipes: Path
+    """Folder of the recipes."""
+    root: Path
+    """Folder that has `runs/`."""
+    data_dir: str | None = None
+    accelerate_config: str | None = None
+    threads: int | None = None
+    """CPU threads of a run; None leaves it to the environment."""
+
+    def folder(self, run: Run) -> Path:
+        """The run's folder."""
+        return self.root / "runs" / run.name
+
+    def arguments(self, run: Run) -> dict[str, Any]:
+        """The run's arguments and seed, with the files of other runs where they are."""
+        arguments = {**run.arguments, "seed": run.seed}
+        for key, value in arguments.items():
+            if isinstance(value, str) and value.startswith(RUN_PREFIX):
+                arguments[key] = str(self.root / "runs" / value.removeprefix(RUN_PREFIX))
+        return arguments
+
+    def command(self, run: Run) -> list[str]:
+        """The command line of the run, without resuming."""
+        launcher = [sys.executable]
+        if self.accelerate_config is not None:
+            launcher += ["-m", "accelerate.commands.launch", "--config_file", self.accelerate_config]
+        flags = {**self.arguments(run), "output_dir": str(self.folder(run))}
+        words = [word for key, value in flags.items() for word in (f"--{key}", *_words(value))]
+        return [*launcher, str(self.recipes / run.recipe), *words]
+
+
+def _words(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [word for v in value for word in _words(v)]
+    if isinstance(value, dict):
+        return [json.dumps(value)]
+    return ["true" if value is True else "false" if value is False else str(value)]
+
+
+# --- what became of a run -----------------------------------------------------------------------------------
+
+
+def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
+    """The record of a finished run; None when it has not finished.
+
+    Raises `RunFolderError` when the record there is damaged, or of other arguments or another version: it
+    must not fill the cell.
+    """
+    path = launch.folder(run) / run.results
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        arguments, version = record["arguments"], record["versions"]["hf_embinit"]
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunFolderError(f"{path} is damaged ({error}): delete its folder to run it again") from None
+    if version != __version__:
+        raise RunFolderError(
+            f"{path} was written by hf_embinit {version}, this is {__version__}: delete "
+            "its folder to run it again"
+        )
+    for key, value in launch.arguments(run).items():
+        if not _same(arguments.get(key), value):
+            raise RunFolderError(
+                f"{path} is of a run with --{key} {arguments.get(key)!r}, not {value!r}: delete its folder "
+                "to run it again"
+            )
+    return record
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, list) or isinstance(b, list):
+        a, b = (x if isinstance(x, list) else [x] for x in (a, b))
+        return len(a) == len(b) and all(map(_same, a, b))
+    try:
+        return float(a) == float(b)
+    except (TypeError, ValueError):
+        return str(a).lower() == str(b).lower()
+
+
+def outcome_of(run: Run, launch: Launch) -> Outcome:
+    """What became of a run so far, without touching it. Raises what `read_result` raises."""
+    if read_result(run, launch) is not None:
+        return Outcome(run, "finished")
+    folder = launch.folder(run)
+    with _locked(folder, create=False) as lock:
+        if lock == "held":
+            return Outcome(run, "running")
+    error = _state(folder).get("error")
+    if error:
+        return Outcome(run, "failed", error)
+    return Outcome(run, "begun" if list_checkpoints(folder) else "not run")
+
+
+def _state(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / STATE_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+@contextlib.contextmanager
+def _locked(folder: Path, *, create: bool = True, wait: bool = False) -> Iterator[int | str | None]:
+    """The descriptor of the folder's lock; "held" when another process has it, None when there is none."""
+    if not create and not (folder / _LOCK_NAME).exists():
+        yield None
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        for patience in (0.05, 0.2, None):  # a lock may be held for a moment, by one who only looks
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                break
+            except BlockingIOError:
+                if patience is None:
+                    yield "held"
+                    return
+                time.sleep(patience)
+        yield descriptor
+    finally:
+        os.close(descriptor)  # the lock goes on in a child that inherited it
+
+
+# --- running ------------------------------------------------------------------------------------------------
+
+_children: set[subprocess.Popen[bytes]] = set()
+
+
+def execute(
+    run: Run,
+    launch: Launch,
+    *,
+    environment: Mapping[str, str] | None = None,
+    retry_failed: bool = False,
+    wait: bool = False,
+) -> Outcome:
+    """Runs `run` to its end, unless it is finished, marked as failed, or being run by another process.
+
+    A half-finished run goes on from its last checkpoint. One that fails is tried once more, then marked with
+    its error. `wait` waits for another process that has it, in place of leaving it alone.
+
+    Raises `RunFolderError` when the disk is full, and what `read_result` raises.
+    """
+    folder = launch.folder(run)
+    try:
+        with _locked(folder, wait=wait) as lock:
+            if lock == "held":
+                return Outcome(run, "running")
+            outcome = outcome_under_lock(run, launch)
+            if outcome.status == "finished" or (outcome.status == "failed" and not retry_failed):
+                return outcome
+            assert isinstance(lock, int)
+            return _attempts(run, launch, lock, environment or {})
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(folder) from error
+        raise
+
+
+def outcome_under_lock(run: Run, launch: Launch) -> Outcome:
+    """`outcome_of` for the process that has the run's lock."""
+    if read_result(run, launch) is not None:
+        return Outcome(run, "finished")
+    error = _state(launch.folder(run)).get("error")
+    return Outcome(run, "failed", error) if error else Outcome(run, "not run")
+
+
+def _disk_full(folder: Path) -> RunFolderError:
+    return RunFolderError(
+        f"no space left on the disk of {folder}: make room and give the same command again, it goes on where "
+        "it stopped. Finished runs are kept"
+    )
+
+
+def _attempts(run: Run, launch: Launch, lock: int, environment: Mapping[str, str]) -> Outcome:
+    folder, command, error = launch.folder(run), launch.command(run), ""
+    seconds = _state(folder).get("wall_seconds", 0.0)
+    write_json(folder / STATE_NAME, {"command": command, "wall_seconds": seconds, "error": None})
+    env = {**os.environ, "TQDM_DISABLE": "1", **environment}
+    if launch.data_dir is not None:
+        env["HF_EMBINIT_DATA"] = launch.data_dir
+    if launch.threads is not None:
+        env["OMP_NUM_THREADS"] = str(launch.threads)
+    for _ in range(2):
+        resume = ["--resume_from_checkpoint", "last"] if list_checkpoints(folder) else []
+        start = time.perf_counter()
+        with open(folder / LOG_NAME, "ab") as log:
+            log_start = log.tell()
+            child = subprocess.Popen([*command, *resume], stdout=log, stderr=log, env=env, pass_fds=[lock])
+            _children.add(child)
+            code = child.wait()
+            _children.discard(child)
+        seconds += time.perf_counter() - start
+        finished = read_result(run, launch) is not None
+        error = "" if finished else _error(folder / LOG_NAME, log_start, code)
+        write_json(folder / STATE_NAME, {"command": command, "wall_seconds": seconds, "error": None})
+        if finished:
+            for checkpoint in list_checkpoints(folder):  # the best model is in the folder itself
+                shutil.rmtree(checkpoint, ignore_errors=True)
+            return Outcome(run, "finished", executed=True)
+        if "No space left on device" in error or shutil.disk_usage(folder).free < _FREE_BYTES:
+            raise _disk_full(folder)
+        if code == -signal.SIGINT:
+            raise KeyboardInterrupt
+        logger.warning("%s failed: %s", run.name, error)
+    write_json(folder / STATE_NAME, {"command": command, "wall_seconds": seconds, "error": error})
+    return Outcome(run, "failed", error, executed=True)
+
+
+def _error(log: Path, start: int, code: int) -> str:
+    """The last words of a run that ended without a record."""
+    with open(log, "rb") as file:
+        file.seek(max(start, log.stat().st_size - 20_000))
+        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    last = lines[-1] if lines else "nothing printed"
+    reason = next((line for line in reversed(lines) if "rror" in line), last)
+    how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+    return f"{how}: {reason[:500]} ({log})"
+
+
+def run_here(
+    runs: Sequence[Run],
+    launch: Launch,
+    *,
+    workers: int = 1,
+    max_runs: int | None = None,
+    retry_failed: bool = False,
+    report: Callable[[Outcome], None] = lambda outcome: None,
+) -> list[Outcome]:
+    """Runs what is missing on this machine, `workers` at a time, each with its share of cores and a GPU.
+
+    At most `max_runs` are started. `report` is told each outcome. Raises what `execute` raises, after the
+    runs in progress have ended.
+    """
+    queue: Iterator[Run] = iter(())
+    guard, started = threading.Lock(), 0
+    outcomes: list[Outcome] = []
+    problems: list[BaseException] = []
+    gpus = _gpus()
+
+    def work(number: int) -> None:
+        nonlocal started
+        environment = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
+        while True:
+            with guard:
+                run = next(queue, None)
+                if run is None or problems or (max_runs is not None and started >= max_runs):
+                    return
+                started += 1
+            try:
+                outcome = execute(run, launch, environment=environment, retry_failed=retry_failed)
+            except BaseException as error:
+                with guard:
+                    problems.append(error)
+                return
+            with guard:
+                started -= not outcome.executed
+                outcomes.append(outcome)
+                if outcome.executed or outcome.status == "running":
+                    report(outcome)
+
+    for stage in stages(runs, launch):
+        queue = iter(stage)
+        with stopping_children(), ThreadPoolExecutor(workers) as pool:
+            for number in range(workers):
+                pool.submit(work, number)
+        if problems:
+            raise problems[0]
+    return outcomes
+
+
+def stages(runs: Sequence[Run], launch: Launch) -> Iterator[list[Run]]:
+    """First the runs that read nothing of others, then those that read what is finished by then."""
+    yield [run for run in runs if not run.needs]
+    yield [run for run in runs if run.needs and all(is_finished(launch.root / "runs" / n) for n in run.needs)]
+
+
+def _gpus() -> list[str]:
+    """Names of the GPUs as CUDA_VISIBLE_DEVICES has them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return [name for name in visible.split(",") if name.strip()]
+    import torch
+
+    return [str(i) for i in range(torch.cuda.device_count())]
+
+
+@contextlib.contextmanager
+def stopping_children() -> Iterator[None]:
+    """Inside, a polite end of this process (Ctrl-C, SIGTERM) ends its runs too; they go on next time."""
+
+    def stop(number: int, frame: Any) -> None:
+        for child in list(_children):
+            child.send_signal(signal.SIGINT)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# --- how long it takes --------------------------------------------------------------------------------------
+
+
+def estimate_seconds(runs: Sequence[Run], launch: Launch) -> dict[str, float | None]:
+    """Seconds a run will take, by name: the mean of finished runs that differ in seed and init alone.
+
+    None where there is no such run.
+    """
+    known: dict[str, list[float]] = {}
+    for run in runs:
+        seconds = _state(launch.folder(run)).get("wall_seconds")
+        if seconds and (launch.folder(run) / run.results).is_file():
+            known.setdefault(_kind(run), []).append(seconds)
+    return {run.name: statistics.fmean(known[_kind(run)]) if _kind(run) in known else None for run in runs}
+
+
+def _kind(run: Run) -> str:
+    rest = {k: v for k, v in run.arguments.items() if k not in ("init", "inits", "vectors", "target_vectors")}
+    return json.dumps([run.recipe, rest], sort_keys=True)

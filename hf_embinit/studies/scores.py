@@ -1,0 +1,116 @@
+"""What the runs of a study measured: the numbers of every cell, by seed, from their records."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from .matrix import Cell, Study
+from .scheduling import Launch, outcome_of, read_result
+
+
+@dataclass
+class Scores:
+    """What the runs of a cell measured: for each value, the numbers by seed."""
+
+    cell: Cell
+    by_seed: list[dict[int, float]]
+    status: str
+    """`finished`, or what the cell shows in place of numbers: `diverged`, `failed`, `not run`, ..."""
+    errors: list[str] = field(default_factory=list)
+    point: dict[str, Any] = field(default_factory=dict)
+    """The grid point shown."""
+    points: list[tuple[dict[str, Any], dict[int, float]]] = field(default_factory=list)
+    """The first value of every grid point, by seed."""
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of the runs behind the numbers, by name of the run."""
+
+
+def gather(study: Study, launch: Launch) -> list[Scores]:
+    """The scores of every cell of the table, from the records of its finished runs."""
+    scores = [_scores(cell, launch) for cell in study.table]
+    raw = {(s.cell.column, s.cell.row): [dict(by_seed) for by_seed in s.by_seed] for s in scores}
+    for s in scores:
+        for i, value in enumerate(s.cell.values):
+            if value.relative_to is not None:
+                reference = raw.get((value.relative_to, s.cell.row), [{}] * len(s.by_seed))[i]
+                s.by_seed[i] = {k: v / mean(reference) for k, v in s.by_seed[i].items()} if reference else {}
+    return scores
+
+
+def _scores(cell: Cell, launch: Launch) -> Scores:
+    best: Scores | None = None
+    points = []
+    for point, runs in cell.points:
+        outcomes = [outcome_of(run, launch) for run in runs]
+        found = {r.seed: record for r in runs if (record := read_result(r, launch)) is not None}
+        records = {run.name: found[run.seed] for run in runs if run.seed in found}
+        by_seed: list[dict[int, float]] = [{} for _ in cell.values]
+        for seed, record in found.items():
+            for i, value in enumerate(cell.values):
+                number = None if has_diverged(record) else field_value(record, value.field)
+                if number is not None:
+                    by_seed[i][seed] = value.scale * number
+        states = {outcome.status for outcome in outcomes}
+        order = ("finished", "running", "failed", "begun", "not run")
+        status = next(state for state in order if state in states)
+        errors = [f"{o.run.name}: {o.error}" for o in outcomes if o.error]
+        diverged = [name for name, record in records.items() if has_diverged(record)]
+        errors += [f"{name}: diverged, a loss was no finite number" for name in diverged]
+        if status == "finished" and len(diverged) == len(records):
+            status = "diverged"
+        scores = Scores(cell, by_seed, status, errors, point, [], records)
+        points.append((point, by_seed[0]))
+        if best is None or _rank(scores, len(runs)) > _rank(best, len(runs)):
+            best = scores
+    assert best is not None
+    best.points = points if len(points) > 1 else []
+    return best
+
+
+def _rank(scores: Scores, seeds: int) -> tuple[bool, float]:
+    """Complete grid points first, then the best mean."""
+    numbers = list(scores.by_seed[0].values())
+    if not numbers:
+        return (False, -math.inf)
+    sign = -1 if scores.cell.values[0].better == "lower" else 1
+    return (len(numbers) == seeds, sign * statistics.fmean(numbers))
+
+
+def has_diverged(record: Mapping[str, Any]) -> bool:
+    """Whether a loss of the run was no finite number; its scores are then no numbers of the cell."""
+    losses = (v for row in record.get("history") or [] for k, v in row.items() if "loss" in k)
+    return bool(record.get("diverged")) or any(v is None for v in losses)
+
+
+def field_value(record: Mapping[str, Any], path: str) -> float | None:
+    """The number at `path` of a record (see `Value.field`); None where the record has none."""
+    if path == "minutes_per_epoch":
+        seconds, epochs = record["runtime"].get("train_seconds"), (record["history"] or [{}])[-1].get("epoch")
+        return seconds / epochs / 60 if seconds and epochs else None
+    steps = path.split("/")
+    if steps[0] == "history" and len(steps) == 3:
+        rows = [row for row in record["history"] if row.get(steps[2]) is not None]
+        if not rows:
+            return None
+        pick = max if steps[1].endswith("max") else min
+        best = pick(rows, key=lambda row: row[steps[2]])
+        return best["epoch"] if steps[1].startswith("epoch_of_") else best[steps[2]]
+    found: Any = record
+    for step in steps:
+        if not isinstance(found, Mapping):
+            return None
+        key = step if step in found else next((k for k in found if fnmatchcase(k, step)), None)
+        if key is None:
+            return None
+        found = found[key]
+    return float(found) if isinstance(found, (int, float)) else None
+
+
+def mean(by_seed: Mapping[int, float]) -> float:
+    """The mean over seeds."""
+    return statistics.fmean(by_seed.values())

@@ -1,0 +1,246 @@
+"""A study's numbers as its page: ours beside the paper's, differences, ranks, provenance."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from ..display import markdown_table
+from .comparisons import VERDICTS, Difference, best, differences, rank_agreement
+from .files import Value
+from .matrix import Study, selected
+from .scores import Scores, mean
+
+
+def _number(mean: float, sd: float | None, digits: int) -> str:
+    return f"{mean:z.{digits}f}" if sd is None else f"{mean:z.{digits}f} ({sd:.{digits}f})"
+
+
+def _ours(scores: Scores | None, i: int, digits: int, common_n: int | None) -> str:
+    if scores is None:
+        return "not run"
+    numbers = list(scores.by_seed[i].values())
+    if not numbers:
+        return scores.status if scores.status != "finished" else "not measured"
+    sd = statistics.stdev(numbers) if len(numbers) > 1 else None
+    text = _number(statistics.fmean(numbers), sd, digits)
+    return text if len(numbers) == common_n else f"{text}, n={len(numbers)}"
+
+
+def _grid_of(
+    study: Study, scores: Sequence[Scores]
+) -> tuple[dict[tuple[str, str], Scores], dict[str, list[Value]]]:
+    by_place = {(s.cell.column, s.cell.row): s for s in scores}
+    shown = {c: next((s.cell.values for s in scores if s.cell.column == c), []) for c in study.columns}
+    return by_place, shown
+
+
+def _title(part: Any) -> str:
+    return f"{part.box}: {part.title}" if part.box else part.title
+
+
+def _common_n(scores: Sequence[Scores]) -> int | None:
+    counts = {len(by_seed) for s in scores for by_seed in s.by_seed if by_seed}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _layout(
+    study: Study, scores: Sequence[Scores], bold: str, paper: str
+) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the printed table; `bold` and `paper` are formats of a best value and of theirs."""
+    by_place, shown = _grid_of(study, scores)
+    common = _common_n(scores)
+    titles = {v.title for values in shown.values() for v in values}
+    header = [""]
+    for column, values in shown.items():
+        name = _title(study.columns[column])
+        one = len(titles) == 1 and len(values) <= 1
+        header += [name if one else f"{name} {v.title}" for v in values] or [name]
+    rows = []
+    for row, part in study.rows.items():
+        cells = [_title(part)]
+        for column, values in shown.items():
+            for i in range(len(values) or 1):
+                s = by_place.get((column, row))
+                value = s.cell.values[i] if s is not None else None
+                left_out = study.file.without and selected(column, row, study.file.without)
+                text = "" if left_out else _ours(s, i, value.digits if value else 1, common)
+                if best(study, scores, s, i):
+                    text = bold.format(text)
+                if s is not None and value is not None and s.cell.paper[i][0] is not None:
+                    text += paper.format(s.cell.paper[i][2])
+                cells.append(text)
+        rows.append(cells)
+    return header, rows
+
+
+def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequence[str] = ()) -> str:
+    """The page of a study: table, differences, grids, rank agreement, errors, provenance."""
+    header, rows = _layout(study, scores, "**{}**", " / {}")
+    n = _common_n(scores)
+    seeds = f"n = {n} in every cell that was run" if n else "n where it says so"
+    parts = [
+        f"# {study.title}\n",
+        f"{study.file.source}. Each cell: ours / the paper's, mean (sd) over seeds; {seeds}.",
+    ]
+    if study.changes:
+        parts[-1] += " Settings of these runs: " + "; ".join(f"`{text}`" for text in study.changes) + "."
+    parts += [f"{study.file.note}" if study.file.note else "", markdown_table(header, rows)]
+    parts += _agreement(study, scores)
+    parts += [f"![{study.title}]({name})" for name in figures]
+    deltas = differences(study, scores)
+    if deltas:
+        head = ["", "difference", "value", "mean", "95% t interval", "n", "the paper's", ""]
+        parts += [
+            "## Paired differences over the same seeds\n",
+            markdown_table(head, map(_difference, deltas)),
+        ]
+    grids = [
+        [f"{s.cell.column}/{s.cell.row}", ", ".join(f"{k} {v}" for k, v in point.items()),
+         _number(mean(by), statistics.stdev(by.values()) if len(by) > 1 else None, 2) if by else "not run",
+         str(len(by)), "shown" if point == s.point and by else ""]
+        for s in scores for point, by in s.points
+    ]  # fmt: skip
+    if grids:
+        parts += ["## Grid\n", markdown_table(["cell", "settings", s_title(scores), "n", ""], grids)]
+    errors = [error for s in scores for error in s.errors]
+    if errors:
+        parts += ["## Failed\n", "\n".join(f"- `{error}`" for error in errors)]
+    parts += ["## Provenance\n", provenance(scores, command)]
+    return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
+
+
+def _agreement(study: Study, scores: Sequence[Scores]) -> list[str]:
+    """The sentences on how our order agrees with the paper's."""
+    parts = []
+    verdicts = [d.verdict for d in differences(study, scores) if d.verdict]
+    if verdicts:
+        counts = ", ".join(f"{verdicts.count(v)} {v}" for v in VERDICTS)
+        parts.append(
+            f"Differences that the paper prints: {counts} (one agrees when its 95% t interval over paired "
+            "seeds lies on the paper's side of 0; it cannot be told when that holds 0, or with one seed)."
+        )
+    found = rank_agreement(study, scores)
+    if found is not None:
+        tau, pairs, interval = found
+        said = (
+            "no interval: a cell has one seed"
+            if interval is None
+            else "95% interval {:+.2f} to {:+.2f}".format(*interval)
+        )
+        over = f"the {pairs} pairs that it compares" if pairs > 1 else "the one pair that it compares"
+        parts.append(f"Rank agreement with the paper: **{tau:+.2f}** ({said}; Kendall's tau-b over {over}).")
+    return parts
+
+
+def _difference(d: Difference) -> list[str]:
+    interval = "one seed" if d.interval is None else "{:+.{n}f} to {:+.{n}f}".format(*d.interval, n=d.digits)
+    paper = "" if d.paper is None else f"{d.paper:+z.{d.digits}f}"
+    mean_delta = f"{statistics.fmean(d.deltas):+.{d.digits}f}"
+    return [d.where, d.pair, d.value, mean_delta, interval, str(len(d.deltas)), paper, d.verdict]
+
+
+def s_title(scores: Sequence[Scores]) -> str:
+    """Title of the value that grids are judged by."""
+    return next((s.cell.values[0].title for s in scores if s.points), "")
+
+
+def csv_table(study: Study, scores: Sequence[Scores]) -> str:
+    """One line a value of a cell, with our and the paper's numbers unrounded."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(
+        [
+            "column",
+            "row",
+            "value",
+            "status",
+            "n",
+            "mean",
+            "sd",
+            "paper_mean",
+            "paper_sd",
+            "seeds",
+            "grid_point",
+        ]
+    )
+    for s in scores:
+        for i, value in enumerate(s.cell.values):
+            numbers = list(s.by_seed[i].values())
+            mean = statistics.fmean(numbers) if numbers else ""
+            sd = statistics.stdev(numbers) if len(numbers) > 1 else ""
+            paper = ["" if x is None else x for x in s.cell.paper[i][:2]]
+            seeds = " ".join(map(str, s.by_seed[i]))
+            point = " ".join(f"{k}={v}" for k, v in s.point.items())
+            writer.writerow(
+                [
+                    s.cell.column,
+                    s.cell.row,
+                    value.title,
+                    s.status,
+                    len(numbers),
+                    mean,
+                    sd,
+                    *paper,
+                    seeds,
+                    point,
+                ]
+            )
+    return text.getvalue()
+
+
+def latex_table(study: Study, scores: Sequence[Scores]) -> str:
+    """The table for `booktabs`, the paper's numbers in gray (`xcolor`)."""
+    header, rows = _layout(study, scores, r"\textbf{{{}}}", r" {{\color{{gray}}{}}}")
+
+    def escape(text: str) -> str:
+        return text.replace("_", r"\_").replace("%", r"\%").replace("&", r"\&").replace("#", r"\#")
+
+    lines = [f"% {study.title}, {study.file.source}; ours, then the paper's in gray"]
+    lines += [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\toprule"]
+    lines += [" & ".join(escape(cell) for cell in header) + r" \\", r"\midrule"]
+    box = None
+    for part, cells in zip(study.rows.values(), rows, strict=True):
+        if box is not None and part.box != box:
+            lines.append(r"\midrule")
+        box = part.box
+        lines.append(" & ".join(escape(cell) for cell in cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def provenance(scores: Sequence[Scores], command: str) -> str:
+    """What the numbers come from: command, commits, versions, devices, seeds, digests of the data."""
+    records = list({name: record for s in scores for name, record in s.records.items()}.values())
+    if not records:
+        return f"- command: `{command}`\n- no run has finished"
+    versions: dict[str, set[str]] = {}
+    data: dict[str, set[str]] = {}
+    for record in records:
+        for name, version in record["versions"].items():
+            versions.setdefault(name, set()).add(version)
+        for name, split in (record.get("data") or {}).items():
+            digest = f"{split['rows']:,} rows, {split['sha256']}"
+            data.setdefault(f"{record['dataset']} {name}", set()).add(digest)
+    commits = versions.pop("commit", set())
+    lines = [
+        f"- command: `{command}`",
+        f"- commit: {', '.join(sorted(commits)) or 'not run from a checkout'}",
+    ]
+    dirty = sum(record["versions"].get("commit", "").endswith("-dirty") for record in records)
+    if dirty:
+        lines.append(
+            f"- **{dirty} of {len(records)} runs come from a dirty tree: the commit is not their code**"
+        )
+    devices = {str(record["runtime"].get("device", "not recorded")) for record in records}
+    lines.append(f"- device: {', '.join(sorted(devices))}")
+    seeds = {seed for s in scores for by_seed in s.by_seed for seed in by_seed}
+    lines.append(f"- seeds: {', '.join(map(str, sorted(seeds)))}; runs: {len(records)}")
+    lines.append(
+        "- versions: " + ", ".join(f"{k} {' and '.join(sorted(v))}" for k, v in sorted(versions.items()))
+    )
+    for name, digests in sorted(data.items()):
+        lines.append(f"- data, {name}: {' and '.join(f'`{d}`' for d in sorted(digests))}")
+    return "\n".join(lines)

@@ -1,0 +1,385 @@
+"""`EmbeddingTables`: a model's token tables, and the only code that writes them.
+
+`V` rows of a vocabulary, `D` width, `R` rows to write. Dtype, device and `requires_grad` stay; tensors that
+were one stay one. A change is planned (`plan`), its rows are made by whoever asks, and `change` does all of
+it: everything that can fail comes before the first write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..tokens import Side
+from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
+from .memory import require_memory, uninterrupted
+from .table import Table, TiedTensor, tied_tensors
+
+Ids = Sequence[int] | range | Tensor
+
+
+@dataclass
+class ResizePlan:
+    """A resize: sizes before and after, and the new rows of each table (empty unless it grows)."""
+
+    old_num: int
+    new_num: int
+    side: Side = "shared"
+    new_rows: dict[str, range] = field(default_factory=dict)
+    """Table name -> new rows of that table."""
+    asked: int | None = None
+    """Tokens that were asked for, before padding to a multiple."""
+
+    @property
+    def new_ids(self) -> range:
+        """Ids of the vocabulary that do not exist before."""
+        return range(self.old_num, self.new_num)
+
+
+@dataclass
+class RowsOf:
+    """What to write into one table: its rows, and the entries of its output biases."""
+
+    table: Table
+    ids: Ids
+    rows: Tensor | None = None
+    """`[R, D]`; None for a table whose tensor another one writes."""
+    biases: Sequence[Tensor | float] = ()
+    """For each bias of the table `[R]` values, or one number."""
+    bias_ids: Ids = ()
+
+
+class EmbeddingTables:
+    """Every table of a model with a row per token.
+
+    Raises `UnsupportedModelError`, before anything is touched, for a model that has no such table or keeps it
+    in a form that cannot be handled.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model: PreTrainedModel = unwrap(model)
+        self.tables: list[Table] = discover(self.model)
+        self.companions: list[TiedTensor] = companions(tied_tensors(self.model), self.tables)
+
+    @property
+    def input_tables(self) -> list[Table]:
+        """Tables that ids are looked up in (per-layer tables are not among them)."""
+        return [t for t in self.tables if t.role == "input"]
+
+    @property
+    def output_tables(self) -> list[Table]:
+        """Tables that make logits; those tied to an input table say so in `tied_to`."""
+        return [t for t in self.tables if t.role == "output"]
+
+    @property
+    def own_tables(self) -> list[Table]:
+        """Each tensor once: input tables, untied output tables, per-layer tables."""
+        return [t for t in self.tables if t.tied_to is None]
+
+    def of_side(self, side: Side) -> list[Table]:
+        """The tables of one vocabulary. Raises `UnsupportedModelError` when the model has no such side."""
+        tables = [t for t in self.tables if t.side == side]
+        if not tables:
+            sides = sorted({t.side for t in self.tables})
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__} has no {side} vocabulary (side= may be: {', '.join(sides)})"
+            )
+        return tables
+
+    def vocab_size(self, side: Side = "shared") -> int:
+        """Rows of one side's vocabulary. Raises `UnsupportedModelError` for `shared` when there are two."""
+        tables = self.of_side(side)
+        return tables[0].num_embeddings - tables[0].extra_rows
+
+    def read(self, table: Table) -> Tensor:
+        """The table as `[V, D]`: a detached view of the parameter."""
+        _require_values(table)
+        data = table.parameter.detach()
+        return data.t() if table.transposed else data
+
+    def read_old(self, table: Table, plan: ResizePlan) -> Tensor:
+        """The rows of a table that come before the new ones of `plan`, `[V, D]`.
+
+        Ids beyond a table that covers a part of the vocabulary (Gemma 3n) read its row 0, here too.
+        """
+        data = self.read(table)
+        first = plan.new_rows[table.name].start
+        if first > len(data):
+            data = torch.cat([data, data[:1].expand(first - len(data), -1)])
+        return data[:first]
+
+    def write(self, table: Table, rows: Tensor, ids: Ids | None = None) -> None:
+        """Writes `rows` `[R, D]` into the rows `ids` (all rows when None). Dtype, device and ties stay."""
+        data = self.read(table)
+        _require_shape(table, rows, data.shape[0] if ids is None else len(ids), data.shape)
+        _assign(data, rows, ids)
+
+    def biases(self, table: Table) -> list[Tensor]:
+        """The output biases of a table, each as a detached `[V]` view."""
+        return [_line(tied, tied.tensor) for tied in table.bias]
+
+    def write_bias(self, table: Table, values: Sequence[Tensor | float], ids: Ids | None = None) -> None:
+        """Writes into the entries `ids` of each output bias of a table its own value: `[R]` or one number."""
+        for data, value in zip(self.biases(table), values, strict=True):
+            _assign(data, value, ids)
+
+    def digests(self, side: Side, ids: Sequence[int]) -> dict[int, bytes]:
+        """For each id a digest of its row in every table of a side, to tell later whether it has changed."""
+        found = {i: hashlib.blake2b(digest_size=16) for i in ids}
+        for table in self.of_side(side):
+            inside = [i for i in ids if i < table.num_embeddings]
+            if table.tied_to is not None or not inside or not table.embedding_dim:
+                continue
+            data = self.read(table)
+            rows = data[torch.tensor(inside, device=data.device)].contiguous().cpu()
+            for i, row in zip(inside, rows.view(torch.uint8).numpy(), strict=True):
+                found[i].update(row.tobytes())
+        return {i: digest.digest() for i, digest in found.items()}
+
+    def plan(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, side: Side = "shared"
+    ) -> ResizePlan:
+        """The resize of a side's tables to `new_num_tokens` rows. Changes nothing.
+
+        Raises `InvalidArgumentError` for sizes that make no sense or do not fit into memory, and
+        `UnsupportedModelError` for tables on the meta device.
+        """
+        tables = self.of_side(side)
+        old = self.vocab_size(side)
+        new = _target_size(old, new_num_tokens, pad_to_multiple_of)
+        plan = ResizePlan(old, new, side, asked=new_num_tokens)
+        for table in tables:
+            _require_values(table)
+            if table.tied_to is None:
+                first = old if table.extra_rows_move or table.extra_rows < 0 else table.num_embeddings
+                plan.new_rows[table.name] = range(first, max(first, first + new - old))
+        if new > old:
+            self._require_memory(plan)
+        return plan
+
+    def resize(
+        self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, side: Side = "shared"
+    ) -> ResizePlan:
+        """Gives every table of a side `new_num_tokens` rows: old rows stay bit for bit, new ones are zero.
+
+        Parameters stay the same objects (their data is replaced, a stale `.grad` dropped), so that ties and
+        optimizers keep pointing at them. Raises as `plan`; nothing is touched then.
+        """
+        plan = self.plan(new_num_tokens, pad_to_multiple_of, side)
+        self.change(plan)
+        return plan
+
+    def change(
+        self,
+        plan: ResizePlan | None,
+        writes: Iterable[RowsOf] = (),
+        then: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Resizes as `plan` says, writes rows and biases, and calls `then`: all of it, or nothing.
+
+        Every tensor that is needed is there, in its dtype, before the first is put in place; an interrupt
+        waits for the last. `then` must not fail.
+        """
+        grown: dict[int, tuple[TiedTensor, Tensor]] = {}
+        if plan is not None and plan.new_num != plan.old_num:
+            for tied, extra, moves in self._resized(plan.side):
+                grown[id(tied)] = (tied, _resized_copy(tied, plan, extra, moves))
+        assignments: list[tuple[Tensor, Tensor, Ids | None]] = []
+        for write in writes:
+            table = write.table
+            _, data = grown.get(id(table.tied), (None, table.parameter.detach()))
+            view = data.t() if table.transposed else data
+            if write.rows is not None:
+                _require_shape(table, write.rows, len(write.ids), view.shape)
+                assignments.append((view, write.rows.detach().to(view), write.ids))
+            for tied, value in zip(table.bias, write.biases, strict=False):
+                _, data = grown.get(id(tied), (None, tied.tensor.detach()))
+                line = _line(tied, data)
+                value = torch.as_tensor(value, dtype=torch.float32).expand(len(write.bias_ids))
+                assignments.append((line, value.to(line), write.bias_ids))
+        sizes = [] if plan is None else [*self._new_sizes(plan)]
+        if grown:  # the rows go into the new tensors, which nobody has seen yet
+            for assignment in assignments:
+                _assign(*assignment)
+            assignments = []
+        with uninterrupted():
+            for assignment in assignments:
+                _assign(*assignment)
+            for tied, after in grown.values():
+                for tensor in {id(p.tensor): p.tensor for p in tied.locations}.values():
+                    tensor.data = after
+                    tensor.grad = None
+            for holder, key, size in sizes:
+                setattr(holder, key, size)
+            then()
+
+    def assert_consistent(self) -> None:
+        """Raises `AssertionError` when ties, shapes, sizes in modules and the config's size disagree."""
+        for table in self.tables:
+            for location in table.tied.locations:
+                tensor = location.tensor
+                same = tensor is table.tied.tensor or tensor.data_ptr() == table.tied.tensor.data_ptr()
+                assert same, f"{location.name} and {table.name} were tied and are not any more"
+                for attribute in ("num_embeddings", "out_features"):
+                    size = getattr(location.module, attribute, None)
+                    if isinstance(size, int) and not table.transposed:
+                        assert size == table.num_embeddings, (
+                            f"{location.name}: {attribute} is {size}, not {table.num_embeddings}"
+                        )
+            for tied in table.bias:
+                size = table.num_embeddings - table.extra_rows
+                assert tied.rows == size, f"{tied.name} has {tied.rows} entries, not {size}"
+        for side in {t.side for t in self.tables}:
+            sizes = {t.num_embeddings - t.extra_rows for t in self.of_side(side)}
+            assert len(sizes) == 1, f"tables of the {side} vocabulary disagree on its size: {sorted(sizes)}"
+
+    def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
+        """Every tensor with an entry per row of a side's vocabulary, its extra rows and whether they move."""
+        found: dict[int, tuple[TiedTensor, int, bool]] = {}
+        for table in self.of_side(side):
+            found.setdefault(id(table.tied), (table.tied, table.extra_rows, table.extra_rows_move))
+            found.update({id(tied): (tied, 0, False) for tied in table.bias})
+        found.update({id(tied): (tied, 0, False) for tied in self.companions})
+        return list(found.values())
+
+    def _require_memory(self, plan: ResizePlan) -> None:
+        """Raises `InvalidArgumentError` when the new tensors, and the rows to be made, do not fit."""
+        needed: dict[torch.device, int] = {}
+        for tied, extra, _ in self._resized(plan.side):
+            t, rows = tied.tensor, plan.new_num + max(extra, 0)
+            entries = t.numel() // max(1, tied.rows)
+            made = 4 * entries * max(0, plan.new_num - plan.old_num)
+            needed[t.device] = needed.get(t.device, 0) + entries * t.element_size() * rows + made
+        for device, size in needed.items():
+            require_memory(size, device, f"{plan.new_num:,} rows")
+
+    def _new_sizes(self, plan: ResizePlan) -> Iterator[tuple[object, str, int | None]]:
+        """Attributes of modules, tables and configs that say how many tokens there are, with new values."""
+        old, new, tables = plan.old_num, plan.new_num, self.of_side(plan.side)
+        for table in tables:
+            rows = table.num_embeddings if new == old else new + max(table.extra_rows, 0)
+            if new != old:
+                yield table, "extra_rows", max(table.extra_rows, 0)
+            names = ("in_features",) if table.transposed else ("num_embeddings", "out_features", "num_")
+            for module in (location.module for location in table.tied.locations):
+                yield from ((module, n, rows) for n in names if isinstance(getattr(module, n, None), int))
+                padding = getattr(module, "padding_idx", None)
+                if padding is not None and padding >= rows:
+                    yield module, "padding_idx", None
+        for holder, sides in self._size_holders():
+            for key, value in list(vars(holder).items()):
+                if not is_vocabulary_size(key, value) or plan.side != _side_of_size(key, sides):
+                    continue
+                if key == "unpadded_vocab_size":  # logits beyond it are cut off
+                    yield holder, key, min(max(value, plan.asked or value), new)
+                elif value == old or key == "vocab_size_per_layer_input":
+                    yield holder, key, new
+        if plan.side == "shared":  # as transformers does, whatever the config said before
+            yield self.model.config.get_text_config(), "vocab_size", new
+            yield self.model, "vocab_size", new
+
+    def _size_holders(self) -> list[tuple[object, set[Side]]]:
+        """Modules that a table is part of, and their configs, with the sides of those tables."""
+        locations = [
+            (t.side, p.name) for t in self.tables for tied in (t.tied, *t.bias) for p in tied.locations
+        ]
+        two = len({side for side, _ in locations}) > 1
+        holders: dict[int, tuple[object, set[Side]]] = {}
+        for name, module in self.model.named_modules():
+            inside = {side for side, location in locations if location.startswith(f"{name}." if name else "")}
+            if not inside:
+                continue
+            holders[id(module)] = (module, inside)
+            config = getattr(module, "config", None)
+            if isinstance(config, PreTrainedConfig):
+                for one in (config,) if two else (config, config.get_text_config()):
+                    holders.setdefault(id(one), (one, set()))[1].update(inside)
+        return list(holders.values())
+
+
+def _side_of_size(key: str, sides: set[Side]) -> Side:
+    """Which vocabulary a size called `key` is about, when its holder is about `sides`."""
+    if len(sides) == 1:
+        return next(iter(sides))
+    return "target" if key.startswith(TARGET_PREFIXES) else "source"
+
+
+def _require_values(table: Table) -> None:
+    if table.parameter.is_meta:
+        raise UnsupportedModelError(
+            f"{table.name} is on the meta device, so it has no values: load the model onto a device first"
+        )
+
+
+def _target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int | None) -> int:
+    new = old if new_num_tokens is None else new_num_tokens
+    if isinstance(new, bool) or not isinstance(new, int) or new < 1:
+        raise InvalidArgumentError(f"new_num_tokens={new_num_tokens!r}: expected a positive integer")
+    if pad_to_multiple_of is not None:
+        if (
+            isinstance(pad_to_multiple_of, bool)
+            or not isinstance(pad_to_multiple_of, int)
+            or pad_to_multiple_of < 1
+        ):
+            raise InvalidArgumentError(
+                f"pad_to_multiple_of={pad_to_multiple_of!r}: expected a positive integer"
+            )
+        new = -(-new // pad_to_multiple_of) * pad_to_multiple_of
+    return new
+
+
+def _resized_copy(tied: TiedTensor, plan: ResizePlan, extra_rows: int, extra_rows_move: bool) -> Tensor:
+    """A tensor of the new size: old rows kept, new ones zero, extra rows behind them or where they were."""
+    old, new = plan.old_num, plan.new_num
+    before = tied.tensor.detach()
+    shape = list(before.shape)
+    rows = shape[tied.dim]
+    shape[tied.dim] = new + max(extra_rows, 0)
+    after = before.new_empty(shape)
+    kept = min(rows, shape[tied.dim]) if not extra_rows_move else min(old, new)
+    after.narrow(tied.dim, 0, kept).copy_(before.narrow(tied.dim, 0, kept))
+    after.narrow(tied.dim, kept, shape[tied.dim] - kept).zero_()
+    if extra_rows_move and extra_rows > 0:
+        after.narrow(tied.dim, new, extra_rows).copy_(before.narrow(tied.dim, old, extra_rows))
+    if (
+        extra_rows < 0 and new > rows
+    ):  # ids beyond a part table read its row 0 (Gemma 3n): they go on doing so
+        gap = after.narrow(tied.dim, rows, min(old, new) - rows)
+        gap.copy_(before.narrow(tied.dim, 0, 1).expand_as(gap))
+    if not after.is_floating_point():  # experts by token: new tokens repeat the old ones
+        repeated = torch.arange(old, new, device=after.device) % old
+        after.narrow(tied.dim, old, max(0, new - old)).copy_(after.index_select(tied.dim, repeated))
+    return after
+
+
+def _line(tied: TiedTensor, tensor: Tensor) -> Tensor:
+    """An output bias `[V]` or `[1, V]` as a detached view `[V]`."""
+    return tensor.detach().select(0, 0) if tied.dim else tensor.detach()
+
+
+def _require_shape(table: Table, rows: Tensor, count: int, shape: torch.Size) -> None:
+    if tuple(rows.shape) != (count, shape[1]):
+        raise InvalidArgumentError(
+            f"rows of shape {tuple(rows.shape)} cannot fill {count} rows of {table.name}, which is "
+            f"{tuple(shape)}"
+        )
+
+
+def _assign(data: Tensor, rows: Tensor | float, ids: Ids | None) -> None:
+    """Writes `rows` into the entries `ids` of `data` (all when None)."""
+    count = data.shape[0] if ids is None else len(ids)
+    rows = torch.as_tensor(rows).detach().expand(count, *data.shape[1:])
+    with torch.no_grad():
+        if ids is None:
+            data.copy_(rows)
+        elif isinstance(ids, range) and ids.step == 1:
+            data[ids.start : ids.stop].copy_(rows)
+        else:
+            index = torch.as_tensor(ids if isinstance(ids, Tensor) else list(ids), device=data.device)
+            data[index.long()] = rows.to(dtype=data.dtype, device=data.device)

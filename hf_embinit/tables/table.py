@@ -1,0 +1,138 @@
+"""Where the tensors of a model hang, which of them are one, and what a token table is. Writes nothing.
+
+`V` rows of a vocabulary, `D` width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..tokens import Side
+
+Role = Literal["input", "output", "per_layer"]
+
+
+@dataclass(eq=False)
+class Location:
+    """One attribute of one module that holds a tensor: `module.<attribute>`, called `name` from the model."""
+
+    name: str
+    module: nn.Module
+    attribute: str
+
+    @property
+    def tensor(self) -> Tensor:
+        """What hangs there now."""
+        return getattr(self.module, self.attribute)
+
+
+@dataclass(eq=False)
+class TiedTensor:
+    """One tensor, every place where it hangs, and which of its dimensions counts vocabulary rows."""
+
+    locations: list[Location]
+    dim: int = 0
+
+    @property
+    def name(self) -> str:
+        """Parameter path of the first location."""
+        return self.locations[0].name
+
+    @property
+    def tensor(self) -> Tensor:
+        """The tensor itself, after a resize too."""
+        return self.locations[0].tensor
+
+    @property
+    def rows(self) -> int:
+        """Entries along the vocabulary dimension."""
+        return self.tensor.shape[self.dim]
+
+
+@dataclass(eq=False)
+class Table:
+    """One matrix with a row per token. Tied tables share their tensor: `tied_to` names the input table."""
+
+    tied: TiedTensor
+    role: Role
+    side: Side = "shared"
+    tied_to: str | None = None
+    bias: list[TiedTensor] = field(default_factory=list)
+    """Output biases, `[V]` parameters and `[1, V]` buffers such as `final_logits_bias`."""
+    extra_rows: int = 0
+    """Rows beyond the vocabulary (Mllama has 8); negative when the table covers a part of it (Gemma 3n)."""
+    extra_rows_move: bool = False
+    """Whether those rows are looked up relative to the end of the vocabulary."""
+    location: Location | None = None
+    """Where this role has the tensor, when the tensor hangs in several places."""
+
+    @property
+    def name(self) -> str:
+        """Parameter path, such as `model.encoder.embed_tokens.weight`."""
+        return (self.location or self.tied.locations[0]).name
+
+    @property
+    def module(self) -> nn.Module:
+        """The module that owns it."""
+        return (self.location or self.tied.locations[0]).module
+
+    @property
+    def parameter(self) -> nn.Parameter:
+        """The parameter, `[V, D]` (`[D, V]` when `transposed`)."""
+        return self.tied.tensor  # type: ignore[return-value]
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the parameter is `[D, V]`."""
+        return self.tied.dim == 1
+
+    @property
+    def num_embeddings(self) -> int:
+        """Rows."""
+        return self.tied.rows
+
+    @property
+    def embedding_dim(self) -> int:
+        """Width."""
+        return self.parameter.shape[1 - self.tied.dim]
+
+    @property
+    def padding_index(self) -> int | None:
+        """Row that the embedding module keeps at zero gradient, if it names one."""
+        for location in self.tied.locations:
+            index = getattr(location.module, "padding_idx", None)
+            if index is not None:
+                return int(index) % self.num_embeddings
+        return None
+
+
+def tied_tensors(model: nn.Module) -> dict[int, TiedTensor]:
+    """Every parameter and buffer by `id`, those that share their storage as one, with every place of it."""
+    tensors: dict[int, TiedTensor] = {}
+    by_storage: dict[tuple[Any, ...], TiedTensor] = {}
+    for module_name, module in model.named_modules(remove_duplicate=True):
+        for attribute, tensor in [*module._parameters.items(), *module._buffers.items()]:
+            if tensor is None:
+                continue
+            location = Location(f"{module_name}.{attribute}" if module_name else attribute, module, attribute)
+            tied = tensors.get(id(tensor))
+            key = _storage_key(tensor)
+            if tied is None and key is not None:
+                tied = by_storage.get(key)
+            if tied is None:
+                tied = TiedTensor([])
+            tensors[id(tensor)] = tied
+            if key is not None:
+                by_storage[key] = tied
+            tied.locations.append(location)
+    return tensors
+
+
+def _storage_key(tensor: Tensor) -> tuple[Any, ...] | None:
+    if tensor.is_meta or tensor.numel() == 0 or type(tensor.data) is not torch.Tensor:
+        return None
+    return (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride())

@@ -1,0 +1,80 @@
+"""Pre-trained models as classifiers: a new head, the tokenizer, and what may be done to them first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AutoModelForSequenceClassification, PreTrainedModel
+
+from .. import surgery
+from ..errors import InvalidArgumentError
+from ..hub import load_pretrained, load_pretrained_tokenizer
+from ..initializers import get_initializer
+
+
+def load_pretrained_classifier(
+    model: str, tokenizer: str | None = None, *, allow_pickle: bool = False, **settings: Any
+) -> tuple[PreTrainedModel, Any]:
+    """The model of a Hub id or folder in float32 with a head drawn from the global random state, and its
+    tokenizer.
+
+    `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
+    pads with its end-of-text token. Weights are safetensors, or a pickle with `allow_pickle`. Raises
+    `DataNotFoundError` when there is no such model or transformers cannot make a classifier of it, and
+    `InvalidArgumentError` when the tokenizer does not fit.
+    """
+    import torch
+
+    loaded = load_pretrained(
+        AutoModelForSequenceClassification,
+        model,
+        f"--model {model!r}",
+        dtype=torch.float32,
+        ignore_mismatched_sizes=True,
+        use_safetensors=None if allow_pickle else True,
+        **settings,
+    )
+    name = tokenizer or model
+    flag = "--model" if tokenizer is None else "--tokenizer"
+    text_tokenizer = load_pretrained_tokenizer(name, f"{flag} {name!r}")
+    rows = loaded.get_input_embeddings().num_embeddings
+    if len(text_tokenizer) > rows:
+        raise InvalidArgumentError(
+            f"the tokenizer of {name!r} has {len(text_tokenizer)} tokens, but --model {model} only {rows} "
+            f"embeddings: they do not belong together"
+        )
+    if text_tokenizer.pad_token is None:
+        text_tokenizer.pad_token = text_tokenizer.eos_token
+    if loaded.config.pad_token_id is None:
+        loaded.config.pad_token_id = text_tokenizer.pad_token_id
+    return loaded, text_tokenizer
+
+
+def check_length(model: PreTrainedModel, max_length: int) -> None:
+    """Raises `InvalidArgumentError` when texts may get longer than the model has positions for."""
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is not None and 0 < positions < max_length:
+        raise InvalidArgumentError(
+            f"--max_length {max_length} is more than the {positions} positions of the model; give no more"
+        )
+
+
+def surgery_options(
+    init: str | None, steps: str | None, donor: str | None, vectors: str | None
+) -> dict[str, str]:
+    """The options of a surgery, having seen that the names are known and that something reads each option.
+
+    Raises an `EmbinitError` otherwise, before any work.
+    """
+    if init is not None:
+        get_initializer(init)
+    options = {} if donor is None else {"donor": donor}
+    if init is None and vectors is not None:
+        options["vectors"] = vectors  # for an initialiser among the steps
+    if steps is not None:
+        surgery.check(steps, tokenizer=object(), **options)
+    elif options:
+        name = next(iter(options))
+        reader = "--init" if name == "vectors" else "--surgery donor_embeddings"
+        raise InvalidArgumentError(f"--{name} {options[name]!r} is given, but not {reader}, which reads it")
+    return options

@@ -1,0 +1,45 @@
+"""Adding tokens to a trained language model: what Hewitt (2021) measured, and his settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .language_modeling import DATASETS, METRICS
+from .spec import TaskSpec
+
+TASK = TaskSpec(
+    "language_modeling",
+    recipe="expand_vocab.py",
+    datasets=DATASETS,
+    metrics=METRICS,
+    also={
+        "step_0_validation_perplexity": "perplexity per token before training, validation",
+        "step_0_validation_bits_per_byte": "bits per byte before training, validation",
+        "kl_mean": "KL to the model before expansion, mean over positions (nats)",
+        "kl_median": "KL to the model before expansion, median (nats)",
+        "kl_max": "KL to the model before expansion, largest (nats)",
+        "kl_bound": "bound of that KL for new rows at the mean (nats)",
+        "new_token_mass": "probability on new tokens before training",
+    },
+    auto_class="AutoModelForCausalLM",
+    pipeline_tag="text-generation",
+    settings={
+        "max_steps": 500,
+        "per_device_train_batch_size": 16,
+        "per_device_eval_batch_size": 16,
+        "lr_scheduler_type": "constant",
+        "eval_strategy": "steps",
+        "eval_steps": 20,
+        "eval_on_start": True,
+        "logging_steps": 20,
+        "save_strategy": "no",
+        "ddp_find_unused_parameters": False,
+    },
+)
+"""Hewitt's 500 steps with validation every 20; he names no batch size and no learning rate."""
+
+
+def preset(model: str) -> dict[str, Any]:
+    """The settings that go with a model; `captions` is the small one that is trained on embedded text."""
+    small = {"learning_rate": 1e-3, "block_size": 64}
+    return {**TASK.settings, **(small if model == "captions" else {"learning_rate": 5e-5})}

@@ -1,0 +1,77 @@
+"""Training: one loop that every recipe hands over to, its arguments, callbacks, sampler, figures and twins.
+
+What a task is (data, settings, scores) is described in `tasks`; what a run leaves behind is in `records`.
+`start` and `run` are imported at first use, so that a recipe's `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..lazy import lazy_names
+
+__getattr__, __all__ = lazy_names(
+    __name__,
+    {
+        "arguments": (
+            "parse_arguments",
+            "run_main",
+        ),
+        "callbacks": ("freeze_all_but_embeddings",),
+        "expansion": (
+            "BaseModel",
+            "ExpansionData",
+            "finished_record",
+            "write_comparison",
+        ),
+        "figures": ("plot_embedding_distribution",),
+        "loop": (
+            "Run",
+            "run",
+            "start",
+        ),
+        "shared_arguments": (
+            "BY_LENGTH",
+            "BY_LOSS",
+            "FileArguments",
+            "InitArguments",
+            "SampleArguments",
+            "TestFileArguments",
+            "VanillaArguments",
+            "every_epoch",
+            "flag",
+            "on_this_machine",
+        ),
+        "twins": (
+            "TwinData",
+            "check_sharded",
+            "check_twins",
+        ),
+    },
+)
+
+if TYPE_CHECKING:
+    from .arguments import parse_arguments as parse_arguments
+    from .arguments import run_main as run_main
+    from .callbacks import freeze_all_but_embeddings as freeze_all_but_embeddings
+    from .expansion import BaseModel as BaseModel
+    from .expansion import ExpansionData as ExpansionData
+    from .expansion import finished_record as finished_record
+    from .expansion import write_comparison as write_comparison
+    from .figures import plot_embedding_distribution as plot_embedding_distribution
+    from .loop import Run as Run
+    from .loop import run as run
+    from .loop import start as start
+    from .shared_arguments import BY_LENGTH as BY_LENGTH
+    from .shared_arguments import BY_LOSS as BY_LOSS
+    from .shared_arguments import FileArguments as FileArguments
+    from .shared_arguments import InitArguments as InitArguments
+    from .shared_arguments import SampleArguments as SampleArguments
+    from .shared_arguments import TestFileArguments as TestFileArguments
+    from .shared_arguments import VanillaArguments as VanillaArguments
+    from .shared_arguments import every_epoch as every_epoch
+    from .shared_arguments import flag as flag
+    from .shared_arguments import on_this_machine as on_this_machine
+    from .twins import TwinData as TwinData
+    from .twins import check_sharded as check_sharded
+    from .twins import check_twins as check_twins

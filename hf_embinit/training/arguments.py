@@ -1,0 +1,164 @@
+"""Command lines of recipes: dataclasses, presets that any flag overrides, and an optional file of
+settings."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import hashlib
+import io
+import json
+import sys
+from argparse import Action, ArgumentDefaultsHelpFormatter, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+from transformers import HfArgumentParser
+
+from ..errors import EmbinitError, InvalidArgumentError
+from ..records import NO_EFFECT
+
+
+class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
+    """Shows defaults that say something, and the recipe's docstring with its line breaks."""
+
+    def _get_help_string(self, action: Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
+def parse_arguments(
+    dataclass_types: Sequence[Any],
+    preset: Callable[[Namespace], dict[str, Any]],
+    *,
+    description: str,
+    argv: Sequence[str] | None = None,
+) -> tuple[Any, ...]:
+    """One instance of each dataclass, from flags over an optional settings file over a preset.
+
+    `python recipe.py [settings.yaml|settings.json] [--flag value ...]`: what a flag gives wins over the file,
+    the file over `preset(known)`, which sees the values given so far (`known.dataset`, ...) and returns the
+    defaults that go with them. A flag or key that does not exist, or a value of the wrong type, ends the
+    program with one line and status 2.
+    """
+    parser = HfArgumentParser(list(dataclass_types), description=description, formatter_class=_HelpFormatter)
+    parser.usage = "%(prog)s [settings.yaml | settings.json] [--flag value ...]"
+    argv = list(sys.argv[1:] if argv is None else argv)
+    flags = {action.dest: action for action in parser._actions}
+    plain: dict[str, Any] = {}
+    for action in parser._actions[1:]:  # the first is --help; `--no_x` comes after the `--x` of its name
+        plain.setdefault(action.dest, action.default)
+    try:
+        settings: dict[str, Any] = {}
+        if argv and not argv[0].startswith("-"):
+            settings = _read_settings(Path(argv.pop(0)), flags)
+        parser.set_defaults(**settings)
+        for name in settings:
+            flags[name].required = False
+        known, unknown = parser.parse_known_args(argv)
+        if unknown:
+            raise InvalidArgumentError(_unknown_flag(unknown, flags))
+        brought = preset(known)
+        if "output_dir" in {*brought} - {*settings}:
+            parser.set_defaults(**{**plain, **brought})
+            usual = vars(parser.parse_args([]))
+            parser.set_defaults(**settings)
+            brought["output_dir"] = _folder(brought["output_dir"], vars(parser.parse_args(argv)), usual)
+        parser.set_defaults(**{**brought, **settings})
+        return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+    except (EmbinitError, ValueError) as error:
+        parser.exit(2, f"{parser.prog}: error: {error}\n")
+
+
+def run_main(main: Callable[[], None]) -> None:
+    """Runs a recipe; an error that hf_embinit raises on purpose, or a disk that does not take or give a file,
+    ends it with one sentence and status 1.
+
+    A terminal that has no letters for a text shows them as escapes.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        main()
+    except (EmbinitError, StrictDataclassError) as error:  # the second: a config that cannot work
+        sys.exit(f"error: {error}")
+    except Exception as error:
+        sentence = disk_problem(error)
+        if sentence is None:
+            raise
+        sys.exit(f"error: {sentence}")
+
+
+_IN_NAME = {"dataset", "task", "model", "tokenizer", "init", "inits", "surgery", "seed", "twin_seeds"}
+_IN_NAME |= {"output_dir", "reinitialize_embeddings"}
+"""Flags that a default `--output_dir` names, or that change with it."""
+
+
+def _folder(folder: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
+    """A default `--output_dir` with a digest of the flags that are not at their defaults and not in its name,
+    if there are any: runs of other settings get other folders."""
+    changed = {
+        name: str(value)
+        for name, value in given.items()
+        if name not in _IN_NAME | NO_EFFECT and str(value) != str(usual.get(name))
+    }
+    if not changed:
+        return folder
+    return f"{folder}-{hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]}"
+
+
+_DISK = {
+    errno.ENOSPC: "the disk is full: make room, or give an --output_dir on another one",
+    errno.EDQUOT: "the disk quota is used up: make room, or give an --output_dir on another disk",
+    errno.EROFS: "the disk is read-only: give an --output_dir (or HF_HOME, for caches) on another one",
+    errno.EACCES: "no permission: give an --output_dir (or HF_HOME, for caches) that you may write to",
+    errno.EPERM: "no permission: give an --output_dir (or HF_HOME, for caches) that you may write to",
+    errno.ENOTDIR: "a part of this path is a file, not a folder: give another path",
+    errno.EEXIST: "a part of this path is a file, not a folder: give another path",
+    errno.ENAMETOOLONG: "the name is too long: give a shorter one, such as --output_dir runs/mine",
+}
+_WORDS = {"no space left": errno.ENOSPC, "read-only file system": errno.EROFS, "quota": errno.EDQUOT}
+"""How libraries in other languages tell the same."""
+
+
+def disk_problem(error: BaseException) -> str | None:
+    """What a disk did not let a program do, as one sentence with the way out; None for any other error."""
+    link: BaseException | None = error
+    while link is not None:
+        number = link.errno if isinstance(link, OSError) else None
+        if number not in _DISK:
+            number = next((n for words, n in _WORDS.items() if words in str(link).lower()), None)
+        if number is not None:
+            where = getattr(link, "filename", None)
+            return f"{where}: {_DISK[number]}" if where else _DISK[number]
+        link = link.__cause__ or link.__context__
+    return None
+
+
+def _read_settings(path: Path, flags: dict[str, Any]) -> dict[str, Any]:
+    if path.suffix not in {".json", ".yaml", ".yml"}:
+        raise InvalidArgumentError(f"{str(path)!r} is neither a flag nor a .json or .yaml file of settings")
+    if not path.is_file():
+        raise InvalidArgumentError(f"the settings file {str(path)!r} does not exist")
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".json":
+        settings = json.loads(text)
+    else:
+        import yaml
+
+        settings = yaml.safe_load(text)
+    if not isinstance(settings, dict):
+        raise InvalidArgumentError(f"{str(path)!r} must hold one mapping of flag names to values")
+    for key in settings:
+        if key not in flags:
+            raise InvalidArgumentError(f"{str(path)!r}: " + _unknown_flag([f"--{key}"], flags))
+    return settings
+
+
+def _unknown_flag(unknown: list[str], flags: dict[str, Any]) -> str:
+    name = unknown[0].split("=")[0]
+    close = difflib.get_close_matches(name.lstrip("-").replace("-", "_"), flags, n=3, cutoff=0.6)
+    hint = f" Did you mean: {', '.join('--' + c for c in close)}?" if close else ""
+    return f"unknown argument {name!r}.{hint} --help lists all of them."

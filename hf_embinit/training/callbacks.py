@@ -1,0 +1,153 @@
+"""What every recipe does around `Trainer`: time the epochs, pick the best one, describe the tables."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import (
+    PreTrainedModel,
+    Trainer,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from ..measures import embedding_statistics
+from ..records import write_digests
+from ..tables import EmbeddingTables
+
+
+class EpochClock(TrainerCallback):
+    """Writes the training time since it last did, in seconds without evaluation and saving, into the
+    Trainer's log: at the end of each epoch, and before evaluations and checkpoints within one.
+
+    The log is saved with every checkpoint, so the times of a resumed run cover all of its steps.
+    """
+
+    def __init__(self) -> None:
+        self._start: float | None = None
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Starts the clock unless it runs."""
+        self._start = time.perf_counter() if self._start is None else self._start
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Stops the clock when something else than training follows."""
+        if control.should_evaluate or control.should_save:
+            self._stop(state)
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Starts the clock."""
+        self._start = time.perf_counter()
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Stops the clock."""
+        self._stop(state)
+
+    def _stop(self, state: TrainerState) -> None:
+        if self._start is not None:
+            seconds = time.perf_counter() - self._start
+            entry = {"epoch": state.epoch, "step": state.global_step, "epoch_train_seconds": seconds}
+            state.log_history.append(entry)
+            self._start = None
+
+
+class CheckpointDigests(TrainerCallback):
+    """Writes the digests of a checkpoint's files beside them, so that damage is seen when a run goes on."""
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The checkpoint was just saved."""
+        checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+        if state.is_world_process_zero and checkpoint.is_dir():
+            write_digests(checkpoint)
+
+
+def train_seconds(log_history: list[dict[str, Any]]) -> float:
+    """Seconds of training in a Trainer's log that an `EpochClock` wrote to."""
+    return sum(entry.get("epoch_train_seconds", 0.0) for entry in log_history)
+
+
+def best_row(
+    history: list[dict[str, float]], metric: str, *, greater_is_better: bool
+) -> dict[str, float] | None:
+    """The row of a history with the best `metric`, the earliest of equals; None when it was never measured,
+    or never a finite number."""
+    measured = [row for row in history if metric in row and math.isfinite(row[metric])]
+    if not measured:
+        return None
+    sign = -1.0 if greater_is_better else 1.0
+    return min(measured, key=lambda row: sign * row[metric])
+
+
+def input_scale(model: PreTrainedModel, embedding_dim: int) -> float:
+    """What the model multiplies its embeddings by: sqrt(D) where its config says so, else 1 (as in BERT)."""
+    names = ("scale_embeddings", "scale_embedding")  # ours; Bart's and Marian's
+    scales = any(getattr(model.config, name, False) for name in names)
+    return math.sqrt(embedding_dim) if scales else 1.0
+
+
+def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
+    """Statistics of every input table, padding row left out, before and after the model's scaling of its
+    input."""
+    tables = EmbeddingTables(model)
+    statistics = {}
+    for table in tables.input_tables:
+        rows = [i for i in range(table.num_embeddings) if i != table.padding_index]
+        stats = embedding_statistics(tables.read(table), rows=rows)
+        statistics[table.name] = {
+            "before_scaling": stats.to_dict(),
+            "after_scaling": stats.scaled(input_scale(model, table.embedding_dim)).to_dict(),
+        }
+    return statistics
+
+
+def keep_checkpoints_whole(trainer: Trainer) -> None:
+    """Makes a Trainer under FSDP write whole state dicts; call it before training, in every process.
+
+    With sharded ones, accelerate's default, a Trainer of transformers 5.23 saves no model at the end, and its
+    processes may disagree on the best checkpoint and wait for each other for ever: each looks for the folder
+    when another may or may not have made it.
+    """
+    plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
+    if plugin is not None:
+        plugin.set_state_dict_type("FULL_STATE_DICT")
+
+
+def freeze_all_but_embeddings(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Leaves the input embedding tables alone to be trained; gives copies of all other tensors, by name.
+
+    An output projection that is tied to a table is that table; an untied one is frozen with its bias.
+    """
+    tables = [table.parameter for table in EmbeddingTables(model).input_tables]
+    frozen = {}
+    for name, parameter in model.named_parameters():
+        trained = any(parameter is table for table in tables)
+        parameter.requires_grad_(trained)
+        if not trained:
+            frozen[name] = parameter.detach().clone()
+    return frozen
+
+
+def changed_tensors(model: PreTrainedModel, before: Mapping[str, Tensor]) -> list[str]:
+    """Names of the parameters in `before` that are no longer bit for bit the same."""
+    now = dict(model.named_parameters())
+    return [
+        name for name, values in before.items() if not torch.equal(now[name].detach().cpu(), values.cpu())
+    ]

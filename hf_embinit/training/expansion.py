@@ -1,0 +1,170 @@
+"""A study of new tokens: what each way to initialise them costs at once and after training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..errors import RunFolderError
+from ..measures import expansion_bound
+from ..records import RunRecord, read_record, write_json, write_text
+from ..tasks import Outcome
+from ..tasks.language_modeling import TextData, pack_blocks, spread_blocks
+from ..vocabulary import ExpansionReport, shift_by_prefix
+from .expansion_figures import plot_curves, plot_kl_histograms
+
+_SAME = ("model", "num_new_tokens", "dataset", "block_size", "learning_rate", "max_steps", "seed")
+"""Arguments in which the runs of one study do not differ."""
+
+
+class BaseModel:
+    """The model before expansion: its scores on the validation text, and the text that KL is taken on."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        texts: list[str],
+        *,
+        block_size: int,
+        max_eval_blocks: int,
+        max_kl_positions: int,
+        batch_size: int,
+    ):
+        self.model, self.size = model, len(tokenizer)
+        packed = pack_blocks(texts, tokenizer, block_size)
+        blocks = spread_blocks(packed.blocks, max(1, max_kl_positions // block_size))
+        self.kl_ids = torch.tensor(blocks["input_ids"][:]).split(batch_size)
+        ids = torch.tensor(spread_blocks(packed.blocks, max_eval_blocks)["input_ids"][:]).to(model.device)
+        with torch.no_grad():
+            losses = [model(input_ids=i, labels=i).loss.item() * len(i) for i in ids.split(16)]
+        scores = packed.scores(sum(losses) / len(ids))
+        self.scores = {f"validation_{name}": value for name, value in scores.items()}
+
+
+class ExpansionData(TextData):
+    """Texts for a model with new tokens; KL(p || p') beside the perplexities."""
+
+    draws_tables = False
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        tokenizer: Any,
+        base: BaseModel,
+        expanded: PreTrainedModel,
+        report: ExpansionReport,
+        **settings: Any,
+    ):
+        super().__init__(data, tokenizer, **settings)
+        self.base = base
+        self.new_tokens = len(tokenizer) - base.size
+        self.kl: Tensor = shift_by_prefix(base.model, expanded, base.kl_ids, report.filled_rows)
+        bound = report.bound
+        self.bound = expansion_bound(self.new_tokens, base.size) if bound is None else bound
+        self.coverage = {"new_tokens": report.coverage} if report.coverage else {}
+
+    def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
+        """Perplexities at the first and the last step, and what the new tokens changed before training."""
+        last, first = (
+            {name: value for name, value in row.items() if name.startswith("validation_")}
+            for row in (history[-1], history[0])
+        )
+        return Outcome(
+            {
+                **last,
+                **{f"step_0_{name}": value for name, value in first.items()},
+                "kl_mean": float(self.kl.mean()),
+                "kl_median": float(self.kl.median()),
+                "kl_max": float(self.kl.max()),
+                "kl_bound": self.bound,
+                # KL = -log(1 - mass) when old rows stay
+                "new_token_mass": float((1 - (-self.kl).exp()).mean()),
+                "new_tokens": self.new_tokens,
+                "train_tokens": self.packed["train"].tokens,
+            }
+        )
+
+    def figures(self, folder: Path, record: RunRecord) -> None:
+        """KL before training, and perplexity by step."""
+        kl, curves = {record.init: self.kl}, {record.init: record.history}
+        plot_kl_histograms(kl, folder / "figures" / "kl_before_training.png", bound=self.bound)
+        plot_curves(curves, folder / "figures" / "perplexity.png", reference=self.base.scores)
+
+
+def finished_record(folder: Path, arguments: Mapping[str, Any]) -> RunRecord:
+    """The record of an initialiser that was run before, with the same settings."""
+    record = read_record(folder)
+    for name in _SAME:
+        if record.arguments[name] != arguments[name]:
+            raise RunFolderError(
+                f"--{name} is {arguments[name]!r}, but {folder} was run with {record.arguments[name]!r}: "
+                f"give the same value or another --output_dir"
+            )
+    return record
+
+
+def write_comparison(
+    folder: Path,
+    title: str,
+    new_tokens: Sequence[Any],
+    before: dict[str, float],
+    records: Mapping[str, RunRecord],
+    kl: Mapping[str, Tensor],
+) -> str:
+    """Writes `README.md`, `summary.json` and the figures of a study; gives the page."""
+    figures, bound = folder / "figures", next(iter(records.values())).metrics["kl_bound"]
+    histories = {init: record.history for init, record in records.items()}
+    plot_kl_histograms(kl, figures / "kl_before_training.png", bound=bound, title=title)
+    plot_curves(histories, figures / "perplexity.png", reference=before, title=title)
+    write_json(
+        folder / "summary.json",
+        {
+            "new_tokens": [str(t) for t in new_tokens],
+            "before_expansion": before,
+            "runs": {init: {"metrics": r.metrics, "history": r.history} for init, r in records.items()},
+        },
+    )
+    text = comparison(title, before, {init: record.metrics for init, record in records.items()})
+    write_text(folder / "README.md", text)
+    return text
+
+
+def comparison(title: str, before: dict[str, float], runs: dict[str, dict[str, float]]) -> str:
+    """A Markdown page: the table of the study, and its figures."""
+    columns = {
+        "KL mean": ("kl_mean", ".3g"),
+        "KL median": ("kl_median", ".3g"),
+        "KL max": ("kl_max", ".3g"),
+        "mass on new tokens": ("new_token_mass", ".3g"),
+        "bits/byte, step 0": ("step_0_validation_bits_per_byte", ".4f"),
+        "bits/byte, last step": ("validation_bits_per_byte", ".4f"),
+        "perplexity/word, last": ("validation_word_perplexity", ".4g"),
+        "perplexity/token, last": ("validation_perplexity", ".4g"),
+    }
+    lines = [
+        f"# {title}",
+        "",
+        f"Before expansion: {before['validation_bits_per_byte']:.4f} bits per byte, perplexity "
+        f"{before['validation_word_perplexity']:.4g} per word and "
+        f"{before['validation_perplexity']:.4g} per token of the "
+        f"old tokenizer. KL(p || p') in nats, before training; the bound for rows at the mean is "
+        f"{next(iter(runs.values()))['kl_bound']:.3g}.",
+        "",
+        f"| init | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    for init, metrics in runs.items():
+        lines.append(f"| {init} | {' | '.join(f'{metrics[key]:{form}}' for key, form in columns.values())} |")
+    lines += [
+        "",
+        "![KL before training](figures/kl_before_training.png)",
+        "",
+        "![Perplexity](figures/perplexity.png)",
+    ]
+    return "\n".join(lines) + "\n"

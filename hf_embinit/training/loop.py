@@ -1,0 +1,250 @@
+"""One run: `start` before any work, `run` once data and model are there. Every recipe goes through both."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArguments, set_seed
+from transformers.integrations.integration_utils import get_available_reporting_integrations
+
+from ..cards import PushTarget, take_push_to_hub
+from ..errors import InvalidArgumentError
+from ..initialization import InitReport
+from ..records import RunRecord, device_name, history_from_log, prepare_run_folder, unlock_folder
+from ..tasks import TaskData, TaskSpec
+from .callbacks import (
+    CheckpointDigests,
+    EpochClock,
+    best_row,
+    changed_tensors,
+    keep_checkpoints_whole,
+    table_statistics,
+    train_seconds,
+)
+from .finish import draw_tables, finish_run
+from .sampler import LengthGroupedTraining, SequentialEvaluation
+
+_MANY_PARAMETERS = 30_000_000
+"""From here on the matrices of a layer are large enough for several threads."""
+_THREADS = torch.get_num_threads()
+
+
+class RunTrainer(LengthGroupedTraining, SequentialEvaluation, Trainer):
+    """Predictions stay beside their texts."""
+
+
+class GeneratingTrainer(LengthGroupedTraining, SequentialEvaluation, Seq2SeqTrainer):
+    """Translations stay beside their references."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that may begin: its folder is free, its repository too."""
+
+    task: TaskSpec
+    dataset: str
+    init: str
+    """As the record names it: initialiser, or what else was done to the embeddings."""
+    tokenizer: str
+    args: TrainingArguments
+    arguments: dict[str, Any]
+    """Every flag with its value."""
+    folder: Path
+    checkpoint: str | None
+    """Where to go on from; None starts at step 0."""
+    hub: PushTarget | None
+    costs: dict[str, float] = field(default_factory=dict, init=False)
+    """What else the record's `runtime` says: `surgery_seconds`, CPU seconds of what was done to the model."""
+
+
+def start(
+    task: TaskSpec, args: TrainingArguments, *flags: Any, hub: PushTarget | None = None, **names: str
+) -> Run:
+    """Makes the run's folder and its repository ready and seeds all draws; `flags` are the dataclasses of its
+    other arguments.
+
+    `names` are those of the record: `dataset`, `init`, `tokenizer`; without one the flag of that name is
+    taken. `hub` is where the run is published, when that has been settled before. Raises `RunFolderError`
+    when the folder holds another run, `PublishError` when the repository does.
+    """
+    given = {name: value for part in flags for name, value in vars(part).items()}
+    arguments = {**given, **args.to_dict()}
+    _prepare_reports(args)
+    choose_threads(args)
+    state = prepare_run_folder(
+        str(args.output_dir),
+        args.resume_from_checkpoint,
+        {**given, "seed": args.seed, "data_seed": args.data_seed},
+        is_main_process=args.process_index == 0,
+    )
+    identity = {name: str(names.get(name) or given[name]) for name in ("dataset", "init", "tokenizer")}
+    hub = hub or take_push_to_hub(args, task=task.name, **identity, seed=args.seed, arguments=arguments)
+    set_seed(args.seed)
+    return Run(
+        task,
+        **identity,
+        args=args,
+        arguments=arguments,
+        folder=state.folder,
+        checkpoint=state.checkpoint,
+        hub=hub,
+    )
+
+
+def _prepare_reports(args: TrainingArguments) -> None:
+    """Names the run to trackers of experiments as its folder is called, so that the predictions after
+    training are reported to the same one.
+
+    Raises `InvalidArgumentError` for a tracker that is not installed, before any work.
+    """
+    trackers = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
+    missing = [name for name in trackers if name not in get_available_reporting_integrations()]
+    if missing:
+        raise InvalidArgumentError(
+            f"--report_to {' '.join(trackers)}: {missing[0]} is not installed, or not known to "
+            f"transformers; `pip install {missing[0]}`, or leave the flag out"
+        )
+    if trackers:
+        args.run_name = args.run_name or Path(str(args.output_dir)).name
+        args.project = "hf_embinit" if args.project == "huggingface" else args.project
+
+
+def choose_threads(args: TrainingArguments, parameters: int = 0) -> None:
+    """One thread for a model of few parameters on a CPU, as `accelerate launch` has it: several spend their
+    time waiting for each other. What `OMP_NUM_THREADS` says is kept."""
+    if args.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1 if parameters < _MANY_PARAMETERS else max(_THREADS, 1))
+
+
+def run(
+    run: Run,
+    data: TaskData,
+    models: PreTrainedModel | Mapping[str, PreTrainedModel],
+    tokenizer: Any,
+    *,
+    report: InitReport | None = None,
+    frozen: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """Trains, tests, writes the run folder and publishes it if asked to; gives a summary to print.
+
+    `models` are one model, or several that are trained together, by the name of their sub-folder. `report` is
+    that of `initialize`. `frozen` holds the tensors of each model that must not change, by the model's name
+    ("" for one alone). The summary is empty in all processes but the first.
+    """
+    models = {"": models} if isinstance(models, PreTrainedModel) else models
+    first, args = next(iter(models.values())), run.args
+    parameters = first.num_parameters()
+    choose_threads(args, parameters)
+    statistics = {
+        f"{name}/{table}".lstrip("/"): values
+        for name, model in models.items()
+        for table, values in table_statistics(model).items()
+    }
+    # step 0, kept beside the trained model; a run that goes on begins with the same weights
+    if args.should_save and (run.checkpoint is None or not _is_saved(models, run.folder / "init")):
+        _save(models, tokenizer, run.folder / "init")
+        if data.draws_tables:
+            draw_tables(first, run.folder / "figures", run.init)
+    trainer = _trainer(run, data, data.module(models), tokenizer)
+    trainer.train(resume_from_checkpoint=run.checkpoint)
+
+    log = list(trainer.state.log_history)
+    history = data.history(history_from_log(log), log)
+    outcome = data.outcome(trainer, history)
+    if len(models) == 1:
+        trainer.save_model()  # every process: it gathers sharded weights
+    if not trainer.is_world_process_zero():
+        return ""
+    if len(models) > 1:
+        _save(models, tokenizer, run.folder)
+    metrics = outcome.metrics | _unchanged(data, models, frozen or {})
+    best = None
+    if args.load_best_model_at_end and history:
+        metric = str(args.metric_for_best_model).removeprefix("eval_")
+        best = best_row(history, f"validation_{metric}", greater_is_better=bool(args.greater_is_better))
+        metrics = {k: v for k, v in (best or {}).items() if k.startswith("validation_")} | metrics
+    seconds = train_seconds(log)
+    record = RunRecord(
+        task=run.task.name,
+        dataset=run.dataset,
+        init=run.init,
+        tokenizer=run.tokenizer,
+        seed=args.seed,
+        arguments=run.arguments,
+        metrics=metrics,
+        best_epoch=None if best is None else best["epoch"],
+        history=history,
+        parameters=parameters,
+        embedding_statistics=statistics,
+        coverage=dict(data.coverage) if report is None else _coverage(report),
+        runtime={
+            "train_seconds": seconds,
+            "tokens_per_second": data.trained_tokens(trainer) / seconds,
+            "device": device_name(args.device),
+            "world_size": args.world_size,
+            **run.costs,
+        },
+        signature=outcome.signature,
+        data=data.digests,
+    )
+    summary = finish_run(run.folder, record, outcome.samples, models=list(models), figures=data.figures)
+    unlock_folder(run.folder)
+    return summary if run.hub is None else f"{summary}\n{run.hub.publish(run.folder)}"
+
+
+def _trainer(run: Run, data: TaskData, module: Any, tokenizer: Any) -> Trainer:
+    trainer = (GeneratingTrainer if data.generates else RunTrainer)(
+        model=module,
+        args=run.args,
+        train_dataset=data.train,
+        eval_dataset=data.validation,
+        processing_class=tokenizer,
+        data_collator=data.collator(module),
+        compute_metrics=data.compute_metrics,
+        callbacks=[*data.callbacks, EpochClock(), CheckpointDigests()],
+    )
+    keep_checkpoints_whole(trainer)
+    return trainer
+
+
+def _is_saved(models: Mapping[str, PreTrainedModel], folder: Path) -> bool:
+    """Whether every model is there whole: its weights can be opened, which a cut file cannot."""
+    try:
+        for name in models:
+            files = list((folder / name).glob("*.safetensors"))
+            if not files or not (folder / name / "config.json").is_file():
+                return False
+            for file in files:
+                with safe_open(file, "pt") as weights:
+                    weights.keys()
+    except (OSError, SafetensorError):
+        return False
+    return True
+
+
+def _save(models: Mapping[str, PreTrainedModel], tokenizer: Any, folder: Path) -> None:
+    for name, model in models.items():
+        model.save_pretrained(folder / name)
+        tokenizer.save_pretrained(folder / name)
+
+
+def _coverage(report: InitReport) -> dict[str, Any]:
+    return {table.table: table.coverage for table in report.tables if table.coverage is not None}
+
+
+def _unchanged(
+    data: TaskData, models: Mapping[str, PreTrainedModel], frozen: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """How many tensors were frozen in each model, having seen that none of them changed."""
+    counts: dict[str, float] = {}
+    for name, before in frozen.items():
+        changed = changed_tensors(models[name], before)
+        assert not changed, f"frozen tensors of {name or 'the model'} changed: {', '.join(changed)}"
+        counts[f"frozen_tensors_unchanged{data.suffix(name)}"] = len(before)
+    return counts

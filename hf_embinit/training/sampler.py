@@ -1,0 +1,82 @@
+"""The order of examples: batches of like length in training, the order of the file in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, Sampler, SequentialSampler
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+
+class SequentialEvaluation:
+    """Mixin for a `Trainer`: evaluation and prediction keep the order and the number of rows of the data set.
+
+    With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and
+    predictions no longer stand beside the texts they belong to: sort the data set by length instead. And a
+    `Seq2SeqTrainer` over several processes keeps the rows that fill up the last batch, which are counted
+    twice.
+    """
+
+    def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler:
+        return SequentialSampler(eval_dataset)  # type: ignore[arg-type]
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's loop, gathering each row once."""
+        self.gather_function = self.accelerator.gather_for_metrics  # type: ignore[attr-defined]
+        return super().evaluation_loop(*args, **kwargs)  # type: ignore[misc]
+
+
+class LengthGroups(Sampler[int]):
+    """Batches of examples of like length, in random order over the whole epoch.
+
+    Transformers' `LengthGroupedSampler` runs every fifty batches from long to short, so that what goes with
+    length (the label, in SST-2) drifts through the epoch and the model with it. Here the batches of all
+    fifties are shuffled. The examples that fill no batch come last, of any length.
+
+    The order depends on `seed` and on what `epoch()` gives when it is asked for, on nothing else: each
+    process has the same one, and so has a run that is resumed within an epoch.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, *, seed: int, epoch: Callable[[], int] = lambda: 0
+    ) -> None:
+        self.lengths = torch.as_tensor(lengths)
+        self.batch_size = batch_size
+        self.seed = seed
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self.seed * 100_003 + self.epoch())  # no sum: seeds overlap
+        shuffled = torch.randperm(len(self), generator=generator)
+        whole = len(self) // self.batch_size
+        batches = shuffled[: whole * self.batch_size]
+        sorted_at_once = max(1, min(whole // 4, 50)) * self.batch_size  # as transformers does
+        grouped = [part[self.lengths[part].argsort(stable=True)] for part in batches.split(sorted_at_once)]
+        if whole:
+            order = torch.randperm(whole, generator=generator)
+            batches = torch.cat(grouped).view(whole, self.batch_size)[order].flatten()
+        return iter([*batches.tolist(), *shuffled[len(batches) :].tolist()])
+
+
+class LengthGroupedTraining:
+    """Mixin for a `Trainer`: `train_sampling_strategy="group_by_length"` means `LengthGroups`.
+
+    What the processes of one step train on is of like length together, so that none waits for another.
+    """
+
+    def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:
+        sampler = super()._get_train_sampler(train_dataset)  # type: ignore[misc]
+        if not isinstance(sampler, LengthGroupedSampler):
+            return sampler
+        args = self.args  # type: ignore[attr-defined]
+        return LengthGroups(
+            sampler.lengths,
+            args.train_batch_size * args.world_size,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+            epoch=lambda: int(self.state.epoch or 0),  # type: ignore[attr-defined]
+        )

@@ -1,0 +1,333 @@
+"""Two models trained side by side on the same batches, and how alike their embeddings become.
+
+The Butterfly experiments: models that differ in the seed of their initialisation alone see the same data in
+the same order under the same dropout masks, while KNN match similarity, losses and statistics are recorded
+at steps that are evenly spaced on a logarithmic axis.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from ..errors import InvalidArgumentError
+from ..measures import Metric, embedding_statistics, knn_match_similarity
+from ..records import RunRecord
+from ..tables import EmbeddingTables
+from ..tasks import Outcome, TaskData
+from ..tasks.language_modeling import TextData
+from .trajectory_figures import plot_trajectory
+
+logger = logging.getLogger(__name__)
+
+RECORDED: tuple[tuple[str, Metric], ...] = (("input", "inner_product"), ("input", "cosine"))
+"""Role of the table and metric of each curve; an output table that is trained and not tied adds one more."""
+
+
+class Twins(nn.Module):
+    """Several causal language models as one module: the same batch for each, the sum of their losses.
+
+    No gradient of one reaches another. In evaluation `losses` `[B, n]` has each model's mean loss of the
+    batch, once a row. `loss_sums` keeps their training losses since it was last set to zero; it is saved with
+    a checkpoint.
+    """
+
+    accepts_loss_kwargs = False  # blocks are of one length, so the mean over batches is the mean over tokens
+    _keys_to_ignore_on_save = None  # Trainer asks any model for it
+
+    def __init__(self, models: Mapping[str, PreTrainedModel]):
+        super().__init__()
+        self.models = nn.ModuleDict(dict(models))
+        self.register_buffer("loss_sums", torch.zeros(len(models)))
+        self.register_buffer("loss_count", torch.zeros((), dtype=torch.long))
+        self.loss_sums: Tensor
+        self.loss_count: Tensor
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Blocks `[B, T]` -> the sum of the losses, and each of them."""
+        device = input_ids.device
+        devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
+        losses = []
+        for i, model in enumerate(self.models.values()):
+            last = i == len(self.models) - 1
+            with torch.random.fork_rng(devices, enabled=not last, device_type=kind):  # same masks next
+                losses.append(model(input_ids=input_ids, labels=labels).loss)
+        each = torch.stack([loss.detach() for loss in losses])
+        if self.training:
+            self.loss_sums += each
+            self.loss_count += 1
+            return {"loss": torch.stack(losses).sum()}
+        return {"loss": torch.stack(losses).sum(), "losses": each.expand(len(input_ids), -1)}
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As in torch, with tied tensors as copies: a safetensors file holds no tensor twice."""
+        state = super().state_dict(*args, **kwargs)
+        seen: set[int] = set()
+        for name, tensor in state.items():
+            if tensor.data_ptr() in seen and tensor.numel():
+                state[name] = tensor.clone()
+            seen.add(tensor.data_ptr())
+        return state
+
+
+def twin_metrics(prediction: Any) -> dict[str, float]:
+    """`compute_metrics` of a `Trainer` of `Twins`: the mean loss of each model, by its place."""
+    losses = torch.as_tensor(prediction.predictions).double().mean(0).tolist()
+    return {f"loss_{i}": loss for i, loss in enumerate(losses)}
+
+
+def log_schedule(last: int, per_decade: int) -> list[int]:
+    """Steps 0, 1, ..., `last`, evenly spaced on a logarithmic axis: `per_decade` for each factor of ten."""
+    if last < 1 or per_decade < 1:
+        raise InvalidArgumentError(f"last={last} and per_decade={per_decade} must be at least 1")
+    count = math.floor(math.log10(last) * per_decade)
+    return sorted({0, last, *(round(10 ** (i / per_decade)) for i in range(count + 1))})
+
+
+def compared_rows(model: PreTrainedModel, counts: Tensor, most_frequent: int | None, k: int) -> Tensor:
+    """Ids of the tokens that are compared: all, or the `most_frequent` in the training text (`counts` `[V]`).
+
+    A padding row is left out. Raises `InvalidArgumentError` when no more than k are left.
+    """
+    table = EmbeddingTables(model).input_tables[0]
+    if most_frequent is None:
+        rows = torch.arange(table.num_embeddings)
+    else:
+        padded = torch.zeros(table.num_embeddings, dtype=torch.long)
+        padded[: len(counts)] = counts[: table.num_embeddings]
+        rows = padded.argsort(descending=True, stable=True)[:most_frequent].sort().values
+    rows = rows[rows != table.padding_index] if table.padding_index is not None else rows
+    if not 1 <= k < len(rows):
+        raise InvalidArgumentError(
+            f"--knn_k {k}: each of the {len(rows)} tokens that are compared has {len(rows) - 1} others; "
+            "choose a number between 1 and that"
+        )
+    return rows
+
+
+class TwinRecorder(TrainerCallback):
+    """Writes one row into the Trainer's log at each step of a schedule; clips each model's gradients alone.
+
+    A row has `step`, `epoch`, `record_seconds`, and for each model (named as in `Twins`) `train_loss_<name>`
+    (mean since the row before), `validation_loss_<name>`, `std_<name>`, `row_norm_mean_<name>`; and for each
+    table and metric the KNN match similarity `knn_<table>_<metric>`: the mean over all `rows`, over those
+    that the training text has (`..._seen`; an embedding that is never seen stays as it was drawn), and
+    weighted by how often it has them (`..._weighted`). The log is saved with checkpoints, so a resumed run
+    goes on with it. The Trainer's own clipping, by the norm of all models together, must be off.
+    """
+
+    def __init__(
+        self,
+        twins: Twins,
+        *,
+        per_decade: int,
+        rows: Tensor,
+        counts: Tensor,
+        k: int,
+        max_grad_norm: float,
+    ):
+        self.twins, self.per_decade, self.rows, self.k = twins, per_decade, rows, k
+        self.schedule: set[int] = set()
+        self.weights = torch.zeros(int(rows.max()) + 1, dtype=torch.float64)
+        self.weights[: len(counts)] = counts[: len(self.weights)].double()
+        self.max_grad_norm = max_grad_norm
+        self.curves = list(RECORDED)
+        first = next(iter(twins.models.values()))
+        output = EmbeddingTables(first).output_tables
+        if output and output[0].tied_to is None and output[0].parameter.requires_grad:
+            self.curves.append(("output", "inner_product"))
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Makes the schedule."""
+        self.schedule = set(log_schedule(state.max_steps, self.per_decade))
+
+    def on_pre_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Clips."""
+        if self.max_grad_norm > 0:
+            for model in self.twins.models.values():
+                nn.utils.clip_grad_norm_(model.parameters(), self.max_grad_norm)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Asks for an evaluation, which makes the row."""
+        if state.global_step in self.schedule:
+            control.should_evaluate = True
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Writes the row."""
+        metrics = kwargs["metrics"]
+        start = time.perf_counter()
+        row: dict[str, Any] = {"step": state.global_step, "epoch": state.epoch or 0.0}
+        count = int(self.twins.loss_count)
+        for i, (name, model) in enumerate(self.twins.models.items()):
+            if count:
+                row[f"train_loss_{name}"] = float(self.twins.loss_sums[i]) / count
+            row[f"validation_loss_{name}"] = metrics[f"eval_loss_{i}"]
+            table = _read(model, "input", self.rows)
+            statistics = embedding_statistics(table, effective_rank=False)
+            row[f"std_{name}"] = statistics.std
+            row[f"row_norm_mean_{name}"] = statistics.row_norm_mean
+        self.twins.loss_sums.zero_()
+        self.twins.loss_count.zero_()
+        if not state.is_world_process_zero:
+            return
+        row.update(self.similarities())
+        row["record_seconds"] = time.perf_counter() - start
+        state.log_history.append(row)
+        logger.info("step %d: %s", state.global_step, {k: v for k, v in row.items() if k != "step"})
+
+    def similarities(self) -> dict[str, float]:
+        """KNN match similarity of the first two models, by table and metric: `knn_<table>_<metric>`."""
+        a, b = list(self.twins.models.values())[:2]
+        found: dict[str, float] = {}
+        for role, metric in self.curves:
+            x, y = (_read(model, role, self.rows) for model in (a, b))
+            values = knn_match_similarity(x, y, self.k, metric, per_token=True).cpu().double()
+            name = f"knn_{role}_{metric}"
+            found[name] = float(values.mean())
+            weights = self.weights[self.rows]
+            seen = weights > 0
+            if bool(seen.any()):
+                found[f"{name}_seen"] = float(values[seen].mean())
+                found[f"{name}_weighted"] = float((values * weights).sum() / weights.sum())
+        return found
+
+
+def _read(model: Any, role: str, rows: Tensor) -> Tensor:
+    tables = EmbeddingTables(model)
+    table = (tables.input_tables if role == "input" else tables.output_tables)[0]
+    return tables.read(table)[rows.to(table.parameter.device)]
+
+
+def trajectory(log_history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows that a `TwinRecorder` wrote, by step."""
+    rows = {row["step"]: dict(row) for row in log_history if "knn_input_inner_product" in row}
+    return [rows[step] for step in sorted(rows)]
+
+
+class TwinData(TaskData):
+    """The texts of two models that are trained side by side, and how alike their embeddings become.
+
+    Takes over the Trainer's clipping, which would couple the models; asks for a record of step 0 unless
+    the run goes on from a checkpoint.
+    """
+
+    compute_metrics = staticmethod(twin_metrics)
+
+    def __init__(
+        self,
+        texts: TextData,
+        models: Mapping[str, PreTrainedModel],
+        args: TrainingArguments,
+        *,
+        knn_k: int,
+        knn_tokens: int | None,
+        records_per_decade: int,
+        goes_on: bool,
+    ):
+        self.texts, self.models = texts, models
+        self.digests, self.train, self.validation = texts.digests, texts.train, texts.validation
+        counts = texts.token_counts()
+        self.twins = Twins({self.suffix(name)[1:]: model for name, model in models.items()})
+        recorder = TwinRecorder(
+            self.twins,
+            per_decade=records_per_decade,
+            rows=compared_rows(next(iter(models.values())), counts, knn_tokens, knn_k),
+            counts=counts,
+            k=knn_k,
+            max_grad_norm=args.max_grad_norm,
+        )
+        self.callbacks = [recorder]  # before the clock: it asks for evaluations, which stop that
+        args.max_grad_norm = 0.0
+        args.eval_on_start = not goes_on
+
+    def module(self, models: Mapping[str, Any]) -> Any:
+        """Both models as one."""
+        return self.twins
+
+    def suffix(self, name: str) -> str:
+        """`twin-3` is called `seed3` in the record."""
+        return f"_seed{name.removeprefix('twin-')}"
+
+    def trained_tokens(self, trainer: Any) -> float:
+        """Tokens of the blocks of every step."""
+        return self.texts.trained_tokens(trainer)
+
+    def history(
+        self, rows: list[dict[str, float]], log: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, float]]:
+        """The rows that the recorder wrote."""
+        return trajectory(log)
+
+    def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
+        """Scores of each model and their means, and the last and the highest KNN match."""
+        metrics: dict[str, float] = {}
+        for split, found in self.texts.losses(trainer).items():
+            each = []
+            for i, name in enumerate(self.models):
+                each.append(self.texts.scores(split, found[f"{split}_loss_{i}"]))
+                metrics |= {f"{key}{self.suffix(name)}": value for key, value in each[-1].items()}
+            metrics |= {key: fmean(scores[key] for scores in each) for key in each[0]}
+        peak = max(history, key=lambda row: row["knn_input_inner_product"])
+        metrics |= {key: value for key, value in history[-1].items() if key.startswith("knn_")}
+        metrics |= {"knn_peak": peak["knn_input_inner_product"], "knn_peak_step": peak["step"]}
+        return Outcome(metrics, self.texts.continuations(self.models))
+
+    def figures(self, folder: Path, record: RunRecord) -> None:
+        """KNN match, losses and standard deviations by step."""
+        told = record.arguments
+        plot_trajectory(
+            record.history,
+            [self.suffix(name)[1:] for name in self.models],
+            folder / "figures" / "trajectory.png",
+            title=f"{record.dataset}, {told['model']}, init {record.init}, seeds {told['twin_seeds']}",
+        )
+
+
+def check_sharded(flag: str) -> None:
+    """Raises `InvalidArgumentError` under FSDP, for a flag of a run that compares whole tensors."""
+    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        raise InvalidArgumentError(f"{flag} compares whole tensors, which FSDP has cut up: use DDP")
+
+
+def check_twins(
+    seeds: Sequence[int], args: TrainingArguments, records_per_decade: int, *, model: str, init: str | None
+) -> None:
+    """Raises `InvalidArgumentError` for flags that do not go with `--twin_seeds`."""
+    if len(set(seeds)) != 2 or len(seeds) != 2:
+        given = " ".join(map(str, seeds))
+        raise InvalidArgumentError(f"--twin_seeds {given}: give two different seeds, such as 0 1")
+    if init is None:
+        raise InvalidArgumentError(
+            f"--twin_seeds with --model {model} would train the same model twice: add "
+            "--reinitialize_embeddings or --init"
+        )
+    if records_per_decade < 1:
+        raise InvalidArgumentError(f"--records_per_decade {records_per_decade}: give at least 1")
+    if args.fp16:
+        raise InvalidArgumentError("--fp16 with --twin_seeds would clip scaled gradients: use --bf16")
+    if args.load_best_model_at_end:
+        raise InvalidArgumentError(
+            "--load_best_model_at_end with --twin_seeds: both models are kept as they are after the last step"
+        )

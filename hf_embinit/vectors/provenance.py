@@ -1,0 +1,71 @@
+"""Where a file of vectors came from: `X.json` beside `X.txt`, written with it and checked when it is read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from ..errors import VectorFileError
+from ..foreign import read_json
+
+_FILE = "vectors_file"
+
+
+def provenance_path(path: str | Path) -> Path:
+    """The file beside `path` that says where its vectors came from."""
+    return Path(path).with_suffix(".json")
+
+
+@contextlib.contextmanager
+def write_whole(path: Path) -> Iterator[IO[str]]:
+    """A text file that appears at `path` when the block ends without an error, and not otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "w", encoding="utf-8", newline="\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_provenance(path: Path, provenance: dict[str, Any]) -> None:
+    """Writes `provenance` beside the file of vectors at `path`, with the digest of that file."""
+    about = {"name": path.name, "bytes": path.stat().st_size, "sha256": _digest(path)}
+    with write_whole(provenance_path(path)) as file:
+        json.dump({**provenance, _FILE: about}, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def read_provenance(path: Path) -> dict[str, Any] | None:
+    """What stands beside the file of vectors at `path`; None when nothing of ours does.
+
+    Raises `VectorFileError` when the file is not the one that it was written for.
+    """
+    beside = provenance_path(path)
+    try:
+        provenance = read_json(beside)
+    except VectorFileError:  # another file of that name, if any
+        return None
+    about = provenance.get(_FILE)
+    if not isinstance(about, dict) or about.get("name") != path.name:
+        return None
+    if about.get("sha256") != _digest(path):
+        raise VectorFileError(
+            f"{path} is not the file that {beside.name} describes ({path.stat().st_size} bytes where "
+            f"{about.get('bytes')} were written): train or copy it again, or delete {beside.name}"
+        )
+    return provenance
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,378 @@
+"""Adapters that carry their vocabulary: the rows and the manifest of a grown model, beside its PEFT adapter.
+
+An adapter holds what was trained. New tokens need more: how many rows the tables have, and what stands in
+them. `embinit.json` and `embinit.safetensors` say so, and `load_adapter` grows a base model by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, TrainerCallback
+
+from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from ..hub import hub_file
+from ..manifest import package_version, row_ids
+from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
+from .new_row_training import let_heads_tell_their_bias
+
+if TYPE_CHECKING:
+    from peft import PeftConfig, PeftModel
+
+MANIFEST, ROWS = "embinit.json", "embinit.safetensors"
+HINT = "load_with_hf_embinit_load_adapter"
+"""A key of `adapter_config.json` that PEFT does not know: it names it in a warning when it loads one."""
+
+_GROWTH = ("expand_vocabulary", "resize")
+_DIGESTED = ("bfloat16", "float16")
+"""Dtypes that a base may be loaded in when the adapter was trained in another."""
+
+
+def save_vocabulary(model: nn.Module, folder: str | PathLike[str]) -> bool:
+    """Writes manifest and new rows of a grown model into `folder`; False where its vocabulary did not grow.
+
+    The rows are those of the tables themselves, without what an adapter puts in their place: the initial
+    ones, or trained ones where `train_new_rows_only` moved them. `model` may be wrapped by PEFT.
+    """
+    from safetensors.torch import save_file
+
+    base = unwrap(model)
+    events = list(getattr(base.config, "embinit", None) or [])
+    grown = grown_ids(events)
+    if not grown:
+        return False
+    tables = bare_tables(base)
+    tensors: dict[str, Tensor] = {}
+    described: dict[str, Any] = {}
+    sides: dict[str, Any] = {}
+    for side, ids in grown.items():
+        rows = tables.vocab_size(side)
+        kept = sorted(i for i in ids if i < rows)
+        sides[side] = {"rows": rows, "ids": kept}
+        for table in _tables_of(tables, side):
+            tensors[table.name] = tables.read(table)[kept].cpu().contiguous()
+            described[table.name] = {"side": side, "digests": _digests(tables, table, kept)}
+        for name, bias in _biases_of(tables, side):
+            tensors[name] = bias[kept].cpu().contiguous()
+    manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
+    manifest["tied"] = _ties(tables)
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, folder / ROWS, metadata={"format": "pt"})
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    _leave_hint(folder / "adapter_config.json")
+    return True
+
+
+def load_adapter(
+    base: PreTrainedModel,
+    adapter: str | PathLike[str],
+    *,
+    revision: str | None = None,
+    **options: Any,
+) -> PeftModel:
+    """`base` with an adapter's vocabulary and the adapter on top, in place.
+
+    Grows the tables of `base` to the adapter's size, puts its rows in, and gives what
+    `PeftModel.from_pretrained` makes of it; `options` are that function's. `adapter` is a folder or a Hub id.
+    A base that has grown alike already, up to some event of the adapter's manifest, is as good.
+
+    Raises:
+        DataNotFoundError: `adapter` has no vocabulary with it.
+        InvalidArgumentError: `base` has another size, other old rows or another manifest.
+    """
+    from peft import PeftModel
+
+    manifest, rows = _read(adapter, revision)
+    grow(base, manifest, rows, str(adapter))
+    let_heads_tell_their_bias(unwrap(base))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=f".*{HINT}")
+        model = PeftModel.from_pretrained(base, str(adapter), revision=revision, **options)
+    _check_nothing_left_out(model, adapter, revision)
+    return model
+
+
+def carry_vocabulary(model: PeftModel) -> None:
+    """Makes every later `model.save_pretrained(folder)` write the vocabulary beside the adapter."""
+    base = unwrap(model)
+    for config in model.peft_config.values():
+        carry_by_config(config, base)
+
+
+def carry_by_config(config: PeftConfig, model: PreTrainedModel) -> None:
+    """Makes a PEFT configuration, whenever an adapter is saved with it, write the vocabulary of `model`."""
+    config.embinit_model = _Reference(model)  # type: ignore[attr-defined]
+    config.save_pretrained = MethodType(save_pretrained, config)  # type: ignore[method-assign]
+
+
+def save_pretrained(self: Any, save_directory: str, **kwargs: Any) -> None:
+    """Saves a PEFT configuration, and with it the vocabulary of the model that it was made for."""
+    type(self).save_pretrained(self, save_directory, **kwargs)
+    model = self.embinit_model()
+    if model is None:
+        warnings.warn(
+            f"the model whose vocabulary grew is gone: {save_directory} has its adapter without new rows",
+            VocabularyWarning,
+            stacklevel=3,
+        )
+    else:
+        save_vocabulary(model, save_directory)
+
+
+class VocabularyCallback(TrainerCallback):
+    """Trainer callback: each checkpoint of a PEFT model whose vocabulary grew carries manifest and rows."""
+
+    def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Prepares a PEFT model for saving, and its head for TRL's loss."""
+        if hasattr(model, "peft_config"):
+            carry_vocabulary(model)
+            let_heads_tell_their_bias(unwrap(model))
+
+    def on_save(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Writes what is missing, for trainers that save an adapter in another way."""
+        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        inside = folder.is_dir() and not (folder / MANIFEST).is_file()
+        if inside and state.is_world_process_zero and hasattr(unwrap(model), "peft_config"):
+            save_vocabulary(model, folder)
+
+
+def bare_tables(model: PreTrainedModel) -> EmbeddingTables:
+    """The tables of a model as they are under the adapters that PEFT put around them."""
+    replaced: list[tuple[nn.Module, str, nn.Module]] = []
+    for module in list(model.modules()):
+        for name, child in list(module._modules.items()):
+            inner = child
+            while (below := _wrapped(inner)) is not None:
+                inner = below
+            if child is not None and inner is not child:
+                replaced.append((module, name, child))
+                module._modules[name] = inner
+    try:
+        return EmbeddingTables(model)
+    finally:
+        for module, name, child in replaced:
+            module._modules[name] = child
+
+
+def grow(base: PreTrainedModel, manifest: dict[str, Any], rows: dict[str, Tensor], name: str) -> None:
+    """Gives `base` the vocabulary of a manifest and its rows. Checks first; `name` is what errors call it."""
+    model = unwrap(base)
+    if hasattr(model, "peft_config"):
+        raise InvalidArgumentError("base has an adapter already: load the plain model first")
+    tables = EmbeddingTables(model)
+    sizes = _sizes_at(manifest["events"], list(getattr(model.config, "embinit", None) or []), name)
+    plan: list[tuple[Table, list[int]]] = []
+    if _ties(tables) != manifest["tied"]:
+        raise InvalidArgumentError(
+            f"base ties its tables otherwise than {name} does: {_ties(tables)}, not {manifest['tied']}"
+        )
+    for side, at in manifest["sides"].items():
+        have, expected = tables.vocab_size(side), sizes.get(side, at["rows"])
+        if have != expected:
+            raise InvalidArgumentError(
+                f"base has {have} rows, but {name} was trained on a model of {expected} before it grew to "
+                f"{at['rows']}: give that one"
+            )
+        for table in _tables_of(tables, side):
+            if table.name not in rows or table.name not in manifest["tables"]:
+                raise InvalidArgumentError(
+                    f"{name} has no rows for {table.name}: give the base it was made on"
+                )
+            _check_old_rows(tables, table, at["ids"], manifest["tables"][table.name]["digests"], name)
+            plan.append((table, at["ids"]))
+        for bias_name, _ in _biases_of(tables, side):
+            if bias_name not in rows:
+                raise InvalidArgumentError(
+                    f"{name} has no entries for {bias_name}: give the base it was made on"
+                )
+
+    def record() -> None:
+        model.config.embinit = manifest["events"]
+
+    for side, at in manifest["sides"].items():
+        writes = [RowsOf(table, ids, rows[table.name]) for table, ids in plan if table.side == side]
+        for table in tables.output_tables:
+            if table.side == side and table.bias:
+                values = [rows[tied.name] for tied in table.bias]
+                writes.append(RowsOf(table, (), biases=values, bias_ids=at["ids"]))
+        tables.change(tables.plan(at["rows"], side=side), writes, record)
+
+
+class _Reference:
+    """A model that a configuration knows without keeping it alive, copying it or pickling it."""
+
+    def __init__(self, model: PreTrainedModel | None) -> None:
+        self._model = None if model is None else ref(model)
+
+    def __call__(self) -> PreTrainedModel | None:
+        return None if self._model is None else self._model()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Reference:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Reference, (None,)
+
+
+def _wrapped(module: nn.Module | None) -> nn.Module | None:
+    """The module that a layer of PEFT stands around, if it is one."""
+    if "peft" not in sys.modules:
+        return None
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper
+
+    if isinstance(module, AuxiliaryTrainingWrapper):
+        return module.original_module
+    return module.base_layer if isinstance(module, BaseTunerLayer) else None
+
+
+def _tables_of(tables: EmbeddingTables, side: Side) -> list[Table]:
+    own = [table for table in tables.own_tables if table.side == side]
+    for table in own:
+        if table.extra_rows:
+            raise UnsupportedModelError(
+                f"{table.name} has rows beside those of the vocabulary, which an adapter cannot carry: save "
+                f"the whole model"
+            )
+    return own
+
+
+def _biases_of(tables: EmbeddingTables, side: Side) -> Iterator[tuple[str, Tensor]]:
+    for table in tables.output_tables:
+        if table.side == side:
+            for tied, bias in zip(table.bias, tables.biases(table), strict=True):
+                yield tied.name, bias
+
+
+def _ties(tables: EmbeddingTables) -> dict[str, str | None]:
+    return {table.name: table.tied_to for table in tables.output_tables}
+
+
+def grown_ids(events: Iterable[dict[str, Any]]) -> dict[Side, set[int]]:
+    """Ids that came with a resize or an expansion, or were filled by one, by side."""
+    found: dict[Side, set[int]] = {}
+    for event in events:
+        if event["event"] not in _GROWTH:
+            continue
+        ids = found.setdefault(_side(event), set())
+        ids.update(range(*event["rows"]), (event.get("tokens") or {}).values())
+        for table in event.get("tables", ()):
+            ids.update(row_ids(table["rows"]))
+    return {side: ids for side, ids in found.items() if ids}
+
+
+def _side(event: dict[str, Any]) -> Side:
+    sides = [table["side"] for table in event.get("tables", ()) if "side" in table]
+    return event.get("side") or (sides[0] if sides else "shared")
+
+
+def _sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int]:
+    """Rows that a base with the events `of_base` must have, by side, to be grown by the rest of `events`."""
+    if events[: len(of_base)] != of_base:
+        raise InvalidArgumentError(
+            f"base has a history of its own (config.embinit), which {name} does not continue: give the "
+            f"checkpoint that the adapter was made on"
+        )
+    sizes: dict[Side, int] = {}
+    for event in events[len(of_base) :]:
+        if event["event"] not in _GROWTH or event["rows"][1] < event["rows"][0]:
+            raise InvalidArgumentError(
+                f"the model of {name} was changed by {event['event']!r} after its checkpoint: save that "
+                f"model and give it as base"
+            )
+        sizes.setdefault(_side(event), event["rows"][0])
+    return sizes
+
+
+def _digests(tables: EmbeddingTables, table: Table, ids: list[int]) -> dict[str, str]:
+    """SHA-256 of all rows but `ids`, in the table's dtype and in coarser ones, by dtype."""
+    own = str(table.parameter.dtype).removeprefix("torch.")
+    return {name: _digest(tables, table, ids, name) for name in dict.fromkeys([own, *_DIGESTED])}
+
+
+def _digest(tables: EmbeddingTables, table: Table, ids: list[int], dtype: str) -> str:
+    data = tables.read(table)
+    old = torch.ones(data.shape[0], dtype=torch.bool)
+    old[[i for i in ids if i < data.shape[0]]] = False
+    digest = hashlib.sha256()
+    for block in old.nonzero().flatten().split(2**14):
+        rows = data[block.to(data.device)].to(getattr(torch, dtype)).cpu().contiguous()
+        digest.update(rows.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check_old_rows(
+    tables: EmbeddingTables, table: Table, ids: list[int], digests: dict[str, str], name: str
+) -> None:
+    own = str(table.parameter.dtype).removeprefix("torch.")
+    dtype = own if own in digests else next(iter(digests))
+    if _digest(tables, table, ids, dtype) != digests[dtype]:
+        raise InvalidArgumentError(
+            f"the old rows of {table.name} are not those of the model that {name} was trained on: give that "
+            f"one"
+        )
+
+
+def _read(adapter: str | PathLike[str], revision: str | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    way_out = "Save it with its vocabulary: hf_embinit.save_vocabulary(model, folder)."
+    files = []
+    for name in (MANIFEST, ROWS):
+        local = Path(adapter) / name
+        found = local if Path(adapter).is_dir() else hub_file(str(adapter), name, revision=revision)
+        if found is None or not found.is_file():
+            raise DataNotFoundError(f"{adapter} has no {name}: this adapter came without its rows. {way_out}")
+        files.append(found)
+    try:
+        manifest = json.loads(files[0].read_text(encoding="utf-8"))
+        for side in manifest["sides"].values():
+            if not isinstance(side["rows"], int) or not all(isinstance(i, int) for i in side["ids"]):
+                raise ValueError("sizes and ids are no numbers")
+        grown_ids(manifest["events"])
+        return {k: manifest[k] for k in ("events", "sides", "tables", "tied")}, load_file(files[1])
+    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
+        raise InvalidArgumentError(
+            f"{files[0]} and {ROWS} cannot be read ({error}): save them again"
+        ) from error
+
+
+def _check_nothing_left_out(model: PeftModel, adapter: str | PathLike[str], revision: str | None) -> None:
+    """Raises where PEFT did not load every matrix of an adapter, as for LoRA on two tied tables."""
+    from peft import get_peft_model_state_dict
+    from safetensors import safe_open
+
+    name = "adapter_model.safetensors"
+    file = Path(adapter) / name if Path(adapter).is_dir() else hub_file(str(adapter), name, revision=revision)
+    if file is None or not file.is_file():
+        return
+    with safe_open(file, "pt") as stored:
+        saved = {key for key in stored.keys() if "lora_" in key}  # noqa: SIM118
+    loaded = get_peft_model_state_dict(
+        model, adapter_name=model.active_adapters[0], save_embedding_layers=False
+    )
+    if left := sorted(saved - loaded.keys()):
+        raise InvalidArgumentError(
+            f"PEFT left {len(left)} tensors of {adapter} out, such as {left[0]}: it cannot load LoRA on both "
+            f"of two tied tables that was trained with ensure_weight_tying=True; train it with False"
+        )
+
+
+def _leave_hint(config: Path) -> None:
+    if config.is_file():
+        text = "the vocabulary grew: hf_embinit.load_adapter(base, folder) grows the base model alike"
+        stored = json.loads(config.read_text(encoding="utf-8")) | {HINT: text}
+        config.write_text(json.dumps(stored, indent=2, sort_keys=True), encoding="utf-8")

@@ -1,0 +1,209 @@
+"""Every place beside the tables where a model and its tokenizer keep token ids."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+
+from ..errors import UnsupportedModelError
+
+_ID_NAME = re.compile(
+    r"(_token_ids?|_token_index|(^|_)(bos|eos|pad|unk|mask|sep|cls)_index"
+    r"|^(im|image|slice|newline)_?(start|end|newline|patch)?_id"
+    r"|_?lang_code_to_id|^(lang|task)_to_id|^vocabulary_map"
+    r"|^(begin_)?suppress_tokens|^(bad|force)_words_ids|^forced_decoder_ids|^sequence_bias)$"
+)
+_OTHER_VOCABULARY = re.compile(r"^(codec|tts_codec|codebook|audio_stream|t2u|vocoder|tag|subs)_")
+"""Ids of audio codes, speech units and markup tags, which are no text tokens."""
+
+_OF_TOKENIZERS = (
+    *("cur_lang_code", "cur_lang_code_id", "cur_lang_id", "prefix_tokens", "suffix_tokens"),
+    *("lang_code_to_id", "id_to_lang_code", "lang_token_to_id"),
+    *("fairseq_tokens_to_ids", "fairseq_ids_to_tokens"),
+)
+"""What tokenizers of many languages keep in Python, beside their `tokenizer.json`."""
+
+_HIGHEST_IS_EOS = ("clip_text_model", "clipseg_text_model", "groupvit_text_model", "xclip_text_model")
+"""Their code takes the highest id of a text for its end when `eos_token_id` is 2, as old checkpoints say."""
+
+
+def is_id_field(name: str) -> bool:
+    """Whether a field of a configuration with this name holds ids of text tokens."""
+    return bool(_ID_NAME.search(name)) and not _OTHER_VOCABULARY.search(name)
+
+
+@dataclass
+class IdField:
+    """One attribute that holds token ids: a number, or numbers in lists and dictionaries."""
+
+    holder: Any
+    name: str
+
+    @property
+    def value(self) -> Any:
+        """What it holds now."""
+        return vars(self.holder)[self.name]
+
+    @property
+    def ids(self) -> set[int]:
+        """The ids that it names."""
+        seen: set[int] = set()
+
+        def see(i: int) -> int:
+            seen.add(i)
+            return i
+
+        _mapped(self.name, self.value, see)
+        return seen
+
+    def renumber(self, new_id: Mapping[int, int]) -> None:
+        """Puts new ids in the place of old ones; numbers that are no id of the vocabulary stay."""
+        setattr(self.holder, self.name, _mapped(self.name, self.value, lambda i: new_id.get(i, i)))
+
+
+def id_fields(model: PreTrainedModel, rows: int) -> list[IdField]:
+    """Fields with ids of the vocabulary of `rows`: of all configurations, nested ones too, and of modules.
+
+    A part with a `vocab_size` of its own that is another has another vocabulary: its fields are left out.
+    """
+    holders: dict[int, Any] = {}
+    skipped: list[str] = []
+    for path, module in model.named_modules():
+        config = getattr(module, "config", None)
+        config = config if isinstance(config, PreTrainedConfig) else None
+        if path.startswith(tuple(skipped)):
+            continue
+        if path and config is not None and _is_of_another(config, rows):
+            skipped.append(f"{path}.")
+            continue
+        holders[id(module)] = module
+        for one in _configs(config, rows) if config is not None else ():
+            holders[id(one)] = one
+        generation = vars(module).get("generation_config")
+        if isinstance(generation, GenerationConfig):
+            holders[id(generation)] = generation
+    return [
+        IdField(holder, name)
+        for holder in holders.values()
+        for name, value in vars(holder).items()
+        if value is not None and is_id_field(name) and not isinstance(value, bool)
+    ]
+
+
+def tokenizer_id_fields(tokenizer: Any) -> list[IdField]:
+    """Fields with ids that a tokenizer keeps in Python."""
+    return [IdField(tokenizer, name) for name in _OF_TOKENIZERS if vars(tokenizer).get(name) is not None]
+
+
+def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
+    """Ids that a model's code finds by their place among all ids, so that they must stay.
+
+    Whisper reads every id behind `no_timestamps_token_id` as a time. CLIP's older checkpoints end a text at
+    its highest id. Raises `UnsupportedModelError` for Gemma 3n, whose code divides ids at fixed numbers.
+    """
+    found: set[int] = set()
+    ids = set(tokenizer.get_vocab().values())
+    generation = getattr(model, "generation_config", None)
+    first_time = getattr(generation, "no_timestamps_token_id", None)
+    if isinstance(first_time, int):
+        found |= {i for i in ids if i >= first_time}
+    for config in _configs(model.config, None):
+        if ids and config.model_type in _HIGHEST_IS_EOS and config.eos_token_id == 2:
+            found.add(max(ids))
+        if isinstance(vars(config).get("vocab_offset"), int):
+            raise UnsupportedModelError(
+                f"{type(model).__name__} tells text, image and audio apart at id {config.vocab_offset}, a "
+                f"number in its code: its vocabulary cannot be pruned"
+            )
+    return found
+
+
+def renumber(model: PreTrainedModel, fields: Iterable[IdField], new_id: Mapping[int, int]) -> None:
+    """Renumbers the fields of a model and its tokenizer; what means something else by its number stays."""
+    for field in fields:
+        if not (_reads_highest_id(model, field) and field.value == 2):
+            field.renumber(new_id)
+    for config in _configs(model.config, None):
+        if isinstance(
+            vars(config).get("vocab_list"), (list, tuple)
+        ):  # ESM: the tokens, in order of their ids
+            old = config.vocab_list
+            config.vocab_list = [old[i] for i in sorted(new_id, key=lambda i: new_id[i]) if i < len(old)]
+
+
+def refuse_moved_meanings(model: PreTrainedModel, rows: int, new_id: Mapping[int, int]) -> None:
+    """Raises `UnsupportedModelError` where a new number would mean something else to the model's code."""
+    for field in id_fields(model, rows):
+        value = field.value
+        if not isinstance(value, int):
+            continue
+        if _reads_highest_id(model, field) and value != 2 and new_id.get(value) == 2:
+            raise UnsupportedModelError(
+                f"the end of a text would get id 2, by which {type(model).__name__} goes another way: keep "
+                f"one token more"
+            )
+    for module in model.modules():
+        pad = vars(module).get("padding_idx")
+        if isinstance(pad, int) and new_id.get(pad, pad) != pad and _positions_from_padding(module):
+            raise UnsupportedModelError(
+                f"{type(model).__name__} counts positions from its padding id {pad}, which would become "
+                f"{new_id[pad]}: keep all tokens before it"
+            )
+
+
+def _reads_highest_id(model: PreTrainedModel, field: IdField) -> bool:
+    if field.name != "eos_token_id" or isinstance(field.holder, GenerationConfig):
+        return False
+    holder = field.holder
+    config = holder if isinstance(holder, PreTrainedConfig) else getattr(holder, "config", model.config)
+    return config.get_text_config().model_type in _HIGHEST_IS_EOS
+
+
+def _positions_from_padding(module: nn.Module) -> bool:
+    names = ("create_position_ids_from_input_ids", "make_positions")
+    where = vars(sys.modules[type(module).__module__])
+    if type(module).__module__.startswith("torch."):
+        return False
+    return any(hasattr(module, name) or name in where for name in names)
+
+
+def _configs(config: PreTrainedConfig, rows: int | None) -> Iterator[PreTrainedConfig]:
+    """A configuration and those inside it, without those of another vocabulary than that of `rows`."""
+    yield config
+    for value in vars(config).values():
+        if isinstance(value, PreTrainedConfig) and not (rows is not None and _is_of_another(value, rows)):
+            yield from _configs(value, rows)
+
+
+def _is_of_another(config: PreTrainedConfig, rows: int) -> bool:
+    size = vars(config.get_text_config()).get("vocab_size", vars(config).get("vocab_size"))
+    return isinstance(size, int) and size != rows
+
+
+def _mapped(name: str, value: Any, of: Callable[[int], int]) -> Any:
+    """`value` with each id in it replaced; `name` tells lists of (position, id) and (ids, bias)."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return of(value) if value >= 0 else value
+    if isinstance(value, Mapping):
+        return {
+            _mapped("", k, of) if isinstance(k, (int, tuple)) else k: v
+            if isinstance(k, (int, tuple))
+            else _mapped("", v, of)
+            for k, v in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        if name == "forced_decoder_ids":
+            return [[position, _mapped("", one, of)] for position, one in value]
+        if name == "sequence_bias":
+            return [[_mapped("", ids, of), bias] for ids, bias in value]
+        made = [_mapped("", one, of) for one in value]
+        return tuple(made) if isinstance(value, tuple) else made
+    return value

@@ -1,0 +1,70 @@
+"""`merge_adapter`: base and adapter as one plain checkpoint, tied as its tensors are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..errors import InvalidArgumentError
+from ..manifest import record_event
+from ..tables import EmbeddingTables, Table, unwrap
+from .adapters import bare_tables
+
+if TYPE_CHECKING:
+    from peft import PeftModel
+
+
+def merge_adapter(model: PeftModel) -> PreTrainedModel:
+    """The model with its active adapter in its weights, to be saved by `save_pretrained`; in place.
+
+    PEFT adds the change of one tied table to the other as well; here each table gets its own. Tables that are
+    equal afterwards stay tied. Others, such as a head that was trained apart, are untied, and
+    `config.tie_word_embeddings` says so: with the old configuration a reload would put the embedding in the
+    head's place. Raises `InvalidArgumentError` for a model without an adapter.
+    """
+    if not hasattr(model, "merge_and_unload"):
+        raise InvalidArgumentError(f"{type(model).__name__} has no adapter to merge: see load_adapter")
+    base = unwrap(model)
+    said = [
+        c for c in (base.config, base.config.get_text_config()) if getattr(c, "tie_word_embeddings", False)
+    ]
+    tied = [table for table in bare_tables(base).output_tables if table.tied_to is not None]
+    for table in tied:
+        _own_parameter(table)
+    merged = unwrap(model.merge_and_unload())
+    vars(merged).pop("peft_config", None)
+    for config in said:
+        config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now
+    _tie_what_is_equal(merged, {table.name for table in tied})
+    record_event(merged.config, "merge_adapter")
+    return merged
+
+
+def _own_parameter(output: Table) -> None:
+    """Gives an output table that is tied a parameter of its own."""
+    place = next(place for place in output.tied.locations if place.name == output.name)
+    old = place.tensor
+    setattr(place.module, place.attribute, nn.Parameter(old.detach().clone(), old.requires_grad))
+
+
+def _tie_what_is_equal(model: PreTrainedModel, were_tied: set[str]) -> None:
+    """Ties output tables to their input table again where they are equal, else unties the configuration."""
+    tables = EmbeddingTables(model)
+    for output in tables.output_tables:
+        source = next((t for t in tables.input_tables if t.side == output.side), None)
+        if source is None or output.name not in were_tied:
+            continue
+        same = tables.read(output).shape == tables.read(source).shape
+        if same and torch.equal(tables.read(output), tables.read(source)):
+            place = next(place for place in output.tied.locations if place.name == output.name)
+            setattr(place.module, place.attribute, source.parameter)
+            continue
+        for config in (model.config, model.config.get_text_config()):
+            config.tie_word_embeddings = False
+        for module in model.modules():
+            keys = getattr(module, "all_tied_weights_keys", None)
+            if isinstance(module, PreTrainedModel) and keys:  # else saving leaves the head out
+                module.all_tied_weights_keys = {k: v for k, v in keys.items() if k != output.name}

@@ -1,0 +1,232 @@
+"""Training new rows alone: in full fine-tuning, or through PEFT."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MethodType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from transformers import PreTrainedModel
+
+from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from ..tables import EmbeddingTables, Side, Table
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+
+
+def train_new_rows_only(
+    model: PreTrainedModel, token_ids: Sequence[int], *, freeze_rest: bool = True, side: Side = "shared"
+) -> NewRowTraining:
+    """Keeps all rows but those of `token_ids` bit for bit while any torch optimizer trains `model`.
+
+    Covers every table and output bias of the vocabulary, tied or not. `freeze_rest` also freezes all other
+    parameters; with False they train as usual. Use it around training, or call `remove()` afterwards:
+
+        with train_new_rows_only(model, report.token_ids):
+            trainer.train()
+
+    A masked gradient is not enough, since weight decay and old momentum move rows without one. So the
+    gradients of old rows are zeroed (they take no part in clipping, and decoupled decay leaves no state
+    for them) and the rows are put back after each optimizer step. Costs one copy of each table. Raises
+    `InvalidArgumentError` for ids that the model lacks, `UnsupportedModelError` for sharded tables.
+
+    An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
+    `load_adapter` brings both back.
+    """
+    return NewRowTraining(model, token_ids, freeze_rest=freeze_rest, side=side)
+
+
+@dataclass(eq=False)
+class _Kept:
+    """One parameter whose entries along `dim` stay, except at `ids`."""
+
+    name: str
+    parameter: nn.Parameter
+    dim: int
+    ids: Tensor
+    value: Tensor
+    """What it was."""
+
+    def mask(self, grad: Tensor) -> Tensor:
+        ids = self.ids.to(grad.device)
+        return torch.zeros_like(grad).index_copy_(self.dim, ids, grad.index_select(self.dim, ids))
+
+    def restore(self) -> None:
+        data = self.parameter.data
+        if data.shape != self.value.shape:
+            raise InvalidArgumentError(f"{self.name} was resized while only its new rows were trained")
+        if (data.device, data.dtype) != (self.value.device, self.value.dtype):
+            self.value = self.value.to(data)
+        ids = self.ids.to(data.device)
+        trained = data.index_select(self.dim, ids)
+        data.copy_(self.value).index_copy_(self.dim, ids, trained)
+
+
+class NewRowTraining:
+    """What `train_new_rows_only` set up; `remove()`, or leaving the `with` block, undoes it."""
+
+    def __init__(
+        self, model: PreTrainedModel, token_ids: Sequence[int], *, freeze_rest: bool, side: Side
+    ) -> None:
+        tables = EmbeddingTables(model)
+        ids = _checked_ids(tables, token_ids, side)
+        _carry_rows_beside_adapters(tables.model)
+        self._kept: list[_Kept] = []
+        for table in tables.tables:
+            if table.side != side:
+                continue
+            tensors = ([] if table.tied_to else [table.tied]) + table.bias
+            for tied in tensors:
+                parameter = tied.tensor
+                if not isinstance(parameter, nn.Parameter):
+                    continue  # a buffer: no optimizer moves it
+                if type(parameter.data) is not Tensor or parameter.is_meta or hasattr(parameter, "ds_id"):
+                    raise UnsupportedModelError(
+                        f"{tied.name} is sharded or on the meta device: its rows cannot be kept"
+                    )
+                self._kept.append(_Kept(tied.name, parameter, tied.dim, ids, parameter.detach().clone()))
+        self._requires_grad = [(p, p.requires_grad) for p in tables.model.parameters()]
+        if freeze_rest:
+            for parameter in tables.model.parameters():
+                parameter.requires_grad_(False)
+        for kept in self._kept:
+            kept.parameter.requires_grad_(True)
+        self._handles: list[Any] = [kept.parameter.register_hook(kept.mask) for kept in self._kept]
+        self._handles.append(register_optimizer_step_post_hook(self._after_step))
+
+    def remove(self) -> None:
+        """Ends it: rows as trained, `requires_grad` as it was before."""
+        for handle in self._handles:
+            handle.remove()
+        for parameter, requires_grad in self._requires_grad:
+            parameter.requires_grad_(requires_grad)
+        self._handles, self._requires_grad, self._kept = [], [], []
+
+    def __enter__(self) -> NewRowTraining:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.remove()
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        with torch.no_grad():
+            for kept in self._kept:
+                if not kept.parameter.requires_grad:
+                    raise InvalidArgumentError(
+                        f"{kept.name} was frozen after train_new_rows_only, so its new rows are not trained: "
+                        f"wrap the model by PEFT first, then call train_new_rows_only(freeze_rest=False)"
+                    )
+                if id(kept.parameter) in stepped:
+                    kept.restore()
+
+
+def _carry_rows_beside_adapters(model: PreTrainedModel) -> None:
+    """Lets adapters of `model` save the rows too, which PEFT would leave out."""
+    configs = getattr(model, "peft_config", None)
+    if not configs:
+        return
+    from .adapters import carry_by_config
+
+    for config in configs.values():
+        carry_by_config(config, model)
+    warnings.warn(
+        "the rows are trained in the model itself, and the adapter does not hold them: they are saved beside "
+        "it, and only hf_embinit.load_adapter puts them back (peft_config_for_new_tokens trains them within)",
+        VocabularyWarning,
+        stacklevel=4,
+    )
+
+
+def token_modules(tables: EmbeddingTables, side: Side = "shared") -> list[str]:
+    """Names of the modules that hold rows of a vocabulary, tied ones once, input tables first."""
+    return [table.name.rpartition(".")[0] for table in tables.own_tables if table.side == side]
+
+
+def peft_config_for_new_tokens(
+    model: PreTrainedModel, token_ids: Sequence[int], *, side: Side = "shared", **lora_options: Any
+) -> PeftConfig:
+    """A PEFT configuration that trains and saves the rows of `token_ids`, in input and output tables.
+
+    `lora_options` are those of `LoraConfig`; without `target_modules` nothing but those rows is trained.
+    Expand the vocabulary first, then wrap, or hand the configuration to a trainer of TRL (`peft_config=`).
+    An adapter that is saved with it carries manifest and initial rows: `load_adapter` needs the base alone.
+
+    TRL computes its loss from the weight and the bias of the head, and a head that PEFT wrapped has a weight
+    with the trained rows, but no bias to ask for. So `model.get_output_embeddings` is given a version, on
+    this instance alone, that answers None.
+
+    Raises `UnsupportedModelError` where PEFT 0.21 would train something else: it ties modules by
+    `config.tie_word_embeddings`, not by the tensors, and it drops the bias of a head that it wraps.
+    """
+    from peft import LoraConfig
+    from peft.utils.constants import DUMMY_TARGET_MODULES
+
+    from .adapters import carry_by_config
+
+    tables = EmbeddingTables(model)
+    ids = _checked_ids(tables, token_ids, side).tolist()
+    for table in tables.tables:
+        if table.side == side:
+            _refuse_what_peft_mistakes(tables, table)
+    rows = dict.fromkeys(token_modules(tables, side), ids)
+    if "trainable_token_indices" in lora_options:
+        raise InvalidArgumentError("trainable_token_indices= is what token_ids= fills: give one of them")
+    let_heads_tell_their_bias(tables.model)
+    targets = {"target_modules": DUMMY_TARGET_MODULES} | lora_options
+    config = LoraConfig(trainable_token_indices=rows, **targets)
+    carry_by_config(config, tables.model)
+    return config
+
+
+def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:
+    if table.role == "output":
+        said = bool(getattr(tables.model.config.get_text_config(), "tie_word_embeddings", False))
+        tied = table.tied_to is not None
+        if tied != said:
+            first = next(t.name for t in tables.input_tables if t.side == table.side)
+            raise UnsupportedModelError(
+                f"{table.name} is {'tied to' if tied else 'separate from'} {first}, but "
+                f"config.tie_word_embeddings={said} is what PEFT goes by: set it to {tied} first"
+            )
+        if getattr(table.module, "bias", None) is not None:
+            raise UnsupportedModelError(
+                f"the head {table.name} has a bias, which PEFT drops when it trains single rows of a head: "
+                f"use train_new_rows_only"
+            )
+    if table.tied_to is None and not isinstance(table.module, nn.Embedding | nn.Linear):
+        raise UnsupportedModelError(
+            f"PEFT cannot train single rows of {table.name}, a {type(table.module).__name__}: use "
+            f"train_new_rows_only"
+        )
+
+
+def let_heads_tell_their_bias(model: PreTrainedModel) -> None:
+    """Makes `model.get_output_embeddings()` give wrapped heads that answer `bias`, on this instance alone."""
+    model.get_output_embeddings = MethodType(get_output_embeddings, model)  # type: ignore[method-assign]
+
+
+def get_output_embeddings(self: PreTrainedModel) -> nn.Module | None:
+    """What the model's class gives; a head whose single rows PEFT trains has no bias, and says so."""
+    head = type(self).get_output_embeddings(self)
+    if type(head).__name__ == "TrainableTokensWrapper" and not hasattr(head, "bias"):
+        head.register_parameter("bias", None)
+    return head
+
+
+def _checked_ids(tables: EmbeddingTables, token_ids: Sequence[int], side: Side) -> Tensor:
+    size = tables.vocab_size(side)
+    ids = sorted({int(i) for i in token_ids})
+    if not ids or ids[0] < 0 or ids[-1] >= size:
+        raise InvalidArgumentError(
+            f"token_ids={ids[:5]}: expected at least one id, each from 0 to {size - 1}"
+        )
+    return torch.tensor(ids)

@@ -1,0 +1,142 @@
+"""Model cards: generic over tasks, nothing unmeasured, metadata that huggingface_hub reads back."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+from builders.records import SIGNATURE, make_record
+from huggingface_hub import ModelCard
+
+from hf_embinit.cards.cards import describe_manifest, hub_dataset, render_card, write_card
+
+TABLE = {
+    "name": "model.encoder.embed_tokens.weight",
+    "side": "source",
+    "rows": [0, 40],
+    "source": {"name": "de.300d.txt", "revision": None, "digest": "sha256:abcd"},
+    "coverage": {"types": 36, "types_found": 27, "tokens": 1000, "tokens_found": 990},
+}
+MANIFEST = [
+    {
+        "event": "initialize",
+        "init": "xavier",
+        "seed": 3,
+        "options": {},
+        "tables": [TABLE],
+        "version": "0.1.0",
+    },
+    {"event": "resize", "side": "source", "rows": [0, 10]},
+]
+
+
+def test_card_of_a_translation_run(tmp_path):
+    (tmp_path / "figures").mkdir()
+    (tmp_path / "init").mkdir()
+    (tmp_path / "figures" / "learning_curve.png").write_bytes(b"")
+    config = {"architectures": ["XForConditionalGeneration"], "model_type": "vanilla_transformer"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    samples = [{"source": "ein | Hund\n", "prediction": "a dog"}]
+    path = write_card(tmp_path, make_record(), manifest=MANIFEST, samples=samples)
+    card = ModelCard.load(path)
+
+    metadata = card.data.to_dict()
+    assert metadata["pipeline_tag"] == "translation" and metadata["language"] == ["de", "en"]
+    assert metadata["datasets"] == ["bentrevett/multi30k"] and "license" not in metadata
+    scores = {r.metric_name: r for r in card.data.eval_results}
+    assert scores["BLEU"].metric_value == 35.1234 and scores["BLEU"].dataset_split == "test"
+    assert scores["BLEU"].metric_args == {"signature": SIGNATURE}
+    assert set(scores) == {"BLEU", "loss (nats)"}  # the validation BLEU gives way to the test set's
+
+    text = card.text
+    assert "27 of 36 tokens found (75.0%), 99.0% of their occurrences" in text
+    assert "sha256:abcd" in text and "in the folder `init`" in text and "11.0 million parameters" in text
+    assert f"| BLEU, test | 35.12 | `{SIGNATURE.replace('|', chr(92) + '|')}` |" in text
+    assert "after epoch 2 of 3" in text and "seed 3" in text
+    assert "![Learning curve](figures/learning_curve.png)" in text
+    assert "| ein \\| Hund | a dog |" in text
+    assert "AutoModelForSeq2SeqLM.from_pretrained" in text and "import hf_embinit" in text
+    assert "| train set | 29,000 rows, SHA-256 of texts and labels `f00d` |" in text
+    assert "| vectors, source | 7,851 rows, SHA-256 of tokens and rows `beef` |" in text
+    assert "a CPU, 2 processes" in text and "1,234 s" in text
+    assert "kim2024" in text and "post2018" in text and "glorot2010" in text and "hewitt" not in text
+    assert not re.search(r"\bNone\b|\bnan\b|Undefined|\{\{", text)
+    assert "\n\n\n\n" not in text
+
+    (entries,) = (tmp_path / ".eval_results").iterdir()
+    (entry,) = yaml.safe_load(entries.read_text())
+    assert entry["dataset"] == {"id": "bentrevett/multi30k", "task_id": "bleu"} and entry["value"] == 35.1234
+    assert SIGNATURE in entry["notes"]
+
+
+@pytest.mark.parametrize(
+    "task, metrics, architecture, auto",
+    [
+        ("classification", {"validation_accuracy": 0.81}, "BertForSequenceClassification", "SequenceClass"),
+        ("language_modeling", {"test_perplexity": 48.0}, "GPT2LMHeadModel", "CausalLM"),
+        ("language_modeling", {}, "Unheard", "AutoModel.from"),
+    ],
+)
+def test_card_of_any_task_says_only_what_was_measured(tmp_path, task, metrics, architecture, auto):
+    record = make_record(
+        task=task,
+        dataset=str(tmp_path),
+        metrics=metrics,
+        best_epoch=None,
+        history=[],
+        arguments={},
+        embedding_statistics={},
+        runtime={},
+        signature={},
+    )
+    card = render_card(record, config={"architectures": [architecture]})
+    text = str(card)
+    assert auto in text and "BLEU" not in text and "tokens/s" not in text and "post2018" not in text
+    assert "Figures" not in text and "Samples" not in text and "mean row norm" not in text
+    assert "carries no record" in text and "epoch" not in text and "in the folder" not in text
+    assert not re.search(r"\bNone\b|\bnan\b|Undefined", text)
+    assert len(card.data.eval_results or []) == len(metrics)
+    for value in metrics.values():
+        assert f"{value:.4g}" in text
+
+
+def test_card_is_deterministic_and_loads_from_the_hub_name():
+    arguments = {"manifest": MANIFEST, "repo_id": "user/name", "license": "apache-2.0"}
+    card = render_card(make_record(), **arguments, config={"auto_map": {"AutoModel": "x"}})
+    assert str(card) == str(render_card(make_record(), **arguments, config={"auto_map": {"AutoModel": "x"}}))
+    assert 'from_pretrained("user/name", trust_remote_code=True)' in card.text
+    assert card.data.license == "apache-2.0" and card.data.model_name == "name"
+
+
+@pytest.mark.parametrize(
+    "dataset, hub_id",
+    [
+        ("multi30k", "bentrevett/multi30k"),
+        ("captions", None),
+        ("user/data", "user/data"),
+        ("./data/x", None),
+        ("/data/x", None),
+        ("data.csv", None),
+    ],
+)
+def test_hub_dataset(dataset, hub_id):
+    assert hub_dataset(make_record(dataset=dataset)) == hub_id
+
+
+def test_manifest_in_words_knows_the_registry():
+    lines = describe_manifest(MANIFEST)
+    assert len(lines) == 3 and "Glorot" in lines[0] and "rows 0 to 39" in lines[1]
+    assert "the others drawn at random" in lines[1]
+    (line,) = describe_manifest([{"event": "initialize", "init": "someone_elses", "seed": 1}])
+    assert line == "- **initialize**: `someone_elses`, seed 1."
+
+
+def test_the_card_of_a_diverged_run_says_so_and_claims_no_score(tmp_path):
+    nan = float("nan")
+    history = [{"epoch": 1.0, "step": 5, "train_loss": nan, "validation_loss": nan}]
+    path = write_card(tmp_path, make_record(history=history, best_epoch=None), manifest=MANIFEST)
+    card = ModelCard.load(path)
+    assert "**It diverged**: a loss was no finite number." in card.text
+    assert not card.data.eval_results and "35.12" not in card.text

@@ -1,0 +1,99 @@
+"""The cards in `model_cards/` are what the committed records say; `hf-embinit cards` renders them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from builders import ROOT
+from builders.loopback_hub import check_card
+from huggingface_hub import ModelCard
+
+from hf_embinit.__main__ import main
+from hf_embinit.cards.reference_cards import INDEX, manifest_of_record, reference_cards
+from hf_embinit.records.record import read_record
+
+CARDS = ROOT / "model_cards"
+RESULTS = ROOT / "recipes" / "results"
+
+
+@pytest.fixture(scope="module")
+def rendered() -> dict[str, str]:
+    return reference_cards(RESULTS, CARDS)
+
+
+def test_the_cards_are_those_of_the_records(rendered: dict[str, str]) -> None:
+    assert len(rendered) > 20
+    again = "run `hf-embinit cards recipes/results model_cards`"
+    assert {p.name for p in CARDS.iterdir()} == set(rendered), again
+    for name, text in rendered.items():
+        assert (CARDS / name).read_text(encoding="utf-8") == text, f"{name}: {again}"
+
+
+def test_scores_and_settings_are_the_record_s(rendered: dict[str, str]) -> None:
+    """Read from the files alone: the metadata has the record's numbers, and the card its settings."""
+    for path in RESULTS.rglob("results.json"):
+        name = "-".join(path.parent.relative_to(RESULTS).parts) + ".md"
+        if name not in rendered:
+            continue
+        record = json.loads(path.read_text(encoding="utf-8"))
+        measured = [value for value in record["metrics"].values() if isinstance(value, (int, float))]
+        shown = ModelCard(rendered[name]).data.eval_results
+        assert shown and all(_is_among(result.metric_value, measured) for result in shown), name
+        assert f"`{record['init']}`" in rendered[name] and f"seed {record['seed']}" in rendered[name], name
+
+
+def _is_among(value: float, measured: list[float]) -> bool:
+    return any(value == pytest.approx(f * m, rel=5e-3, abs=5e-3) for m in measured for f in (1, 100))
+
+
+def test_metadata_and_links(rendered: dict[str, str]) -> None:
+    for name, text in rendered.items():
+        for target in re.findall(r"\]\((?!http)([^)]+)\)", text):
+            assert (CARDS / target).exists() or target in rendered, f"{name} links to {target}"
+        assert not re.search(r"\bNone\b|\bnan\b|Undefined|\{\{", text), name
+        if name != INDEX:
+            assert check_card(text) == ([], []), name
+            card = ModelCard(text)
+            assert ModelCard(str(card)).data.to_dict() == card.data.to_dict()
+            assert card.data.eval_results and "# " in card.text and "from_pretrained(" in card.text
+            assert f"]({name})" in rendered[INDEX]
+
+
+def test_scores_stand_beside_the_papers(rendered: dict[str, str]) -> None:
+    card = rendered["reproduce-runs-translate-multi30k-words-glove_xavier-seed2-bd78d3b5.md"]
+    assert re.search(r"\| Multi30k, BLEU \| 26\.07 \| 38\.7 \(0\.3\) \| Kim et al\. 2024, Table 1 \|", card)
+    assert "num_train_epochs 5 instead of 20" in card and "nrefs:1" in card and "seed 2" in card
+    assert "`recipes/translate.py`" in card
+    frozen = rendered["reproduce-runs-translate-multi30k-words-xavier-seed1-8f7e14a1.md"]
+    assert "| 34.6 (0.5) | Kim et al. 2024, Table 3 |" in frozen and "Table 1" not in frozen
+    embedded = rendered["translate-captions-words-glove-seed1.md"]
+    assert "the paper" not in embedded  # no paper has these data
+    expanded = rendered["expand_vocab-stories260K-mean.md"]
+    assert "KL to the model before expansion" in expanded and "100 tokens were added" in expanded
+    assert "hewitt2021" in expanded
+
+
+def test_the_manifest_follows_from_the_record() -> None:
+    record = read_record(RESULTS / "reproduce/runs/translate/multi30k-words-glove-seed2-356dd338")
+    (event,) = manifest_of_record(record)
+    assert (event["event"], event["init"], event["seed"]) == ("initialize", "glove", 2)
+    source, target = event["tables"]
+    assert source["side"] == "source" and source["source"] == {"name": "vectors/de.300d.txt"}
+    assert target["side"] == "target" and target["source"] == {"name": "vectors/en.300d.txt"}
+    assert target["coverage"]["types_found"] == 5888
+
+
+def test_cards_of_records_that_are_gone_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / "sentiment", tmp_path / "results")
+    cards = tmp_path / "cards"
+    first = main(["cards", str(tmp_path / "results"), str(cards)])
+    (cards / "NOTES.md").write_text("by hand")
+    before = {path.name for path in cards.iterdir()}
+    gone = sorted((tmp_path / "results").iterdir())[0]
+    shutil.rmtree(gone)
+    assert first == main(["cards", str(tmp_path / "results"), str(cards)]) == 0
+    assert before - {path.name for path in cards.iterdir()} == {f"{gone.name}.md"}

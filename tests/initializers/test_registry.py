@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from hf_embinit import initializers
+from hf_embinit.errors import InvalidArgumentError, UnknownNameError
+from hf_embinit.initializers import (
+    DuplicateNameError,
+    get_initializer,
+    list_initializers,
+    register_initializer,
+    registry,
+)
+
+SOURCES = ("glove", "bert", "mbert", "t5", "mt5", "pretrained")
+
+
+def test_every_name_of_the_design_is_registered() -> None:
+    names = {r.name for r in list_initializers()}
+    assert {"xavier", "normal", "zeros"} <= names
+    for source in SOURCES:
+        assert {source, f"{source}_xavier", f"{source}_shuffled", f"xavier_{source}"} <= names
+    assert initializers.InitContext is not None
+
+
+def test_listing_by_pattern_is_sorted_and_one_line_each() -> None:
+    records = list_initializers("glove*")
+    assert [r.name for r in records] == ["glove", "glove_shuffled", "glove_xavier"]
+    assert all("\n" not in str(r) and r.reference and r.summary for r in list_initializers())
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"Unknown init 'glove_xaver'. Did you mean: glove_xavier"
+    ) as error:
+        get_initializer("glove_xaver")
+    assert "Available: " in str(error.value)
+
+
+def test_a_taken_name_is_refused() -> None:
+    with pytest.raises(DuplicateNameError, match="xavier"):
+        register_initializer("xavier", summary="", reference="")(lambda context: None)
+    assert get_initializer("xavier").summary
+
+
+def test_a_new_name_can_be_registered_and_its_options_are_read_from_its_signature() -> None:
+    def fn(context, *, width: int = 3):
+        return None
+
+    try:
+        register_initializer("test_only", summary="s", reference="t")(fn)
+        record = get_initializer("test_only")
+        assert record.options == {"width": 3}
+        record.check_options({"width": 4})
+        with pytest.raises(InvalidArgumentError, match=r"'test_only' has no option 'with'.*width=3"):
+            record.check_options({"with": 1})
+    finally:
+        registry.INITIALIZERS.remove("test_only")

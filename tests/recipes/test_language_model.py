@@ -1,0 +1,338 @@
+"""`recipes/language_model.py` as a user starts it: small runs of the real command line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import torch
+from builders import ROOT
+from builders.tiny_tokenizers import model as tiny_model
+from builders.tiny_tokenizers import texts, tokenizer
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import hf_embinit
+from hf_embinit.measures.knn import knn_match_similarity
+from hf_embinit.records.record import RunRecord, read_record
+from hf_embinit.training.twins import log_schedule
+
+RECIPE = str(ROOT / "recipes" / "language_model.py")
+WORDS = "--tokenizer words --min_frequency 1"
+SIZES = "--d_model 16 --d_ff 32 --num_layers 1 --num_heads 2 --block_size 16"
+SMALL = "--use_cpu --disable_tqdm true --per_device_train_batch_size 4 --num_train_epochs 2"
+RATE = "--learning_rate 1e-2 --warmup_steps 0 --max_steps -1"
+INPUT = "model.decoder.embed_tokens.weight"
+
+
+def start(*arguments: str) -> tuple[int, str, str]:
+    """Status, output and errors of the recipe, run in this process: importing everything takes seconds."""
+    out, err = io.StringIO(), io.StringIO()
+    status: object = 0
+    argv = mock.patch.object(sys, "argv", [RECIPE, *arguments])
+    with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            runpy.run_path(RECIPE, run_name="__main__")
+        except SystemExit as end:
+            status = end.code
+    if isinstance(status, str):  # what the interpreter does with it
+        err.write(status)
+        status = 1
+    return int(status or 0), out.getvalue(), err.getvalue()  # type: ignore[call-overload]
+
+
+def command(*arguments: str, launcher: tuple[str, ...] = ()) -> list[str]:
+    return [*(launcher or (sys.executable,)), RECIPE, *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Flags of a small run on a folder of data."""
+    folder = tmp_path_factory.mktemp("texts")
+    all_texts = texts()
+    splits = {"train": all_texts[:120], "validation": all_texts[300:320], "test": all_texts[360:380]}
+    for split, some in splits.items():
+        rows = [json.dumps({"text": text}) + "\n" for text in some]
+        (folder / f"{split}.jsonl").write_text("".join(rows), encoding="utf-8")
+    return f"{SIZES} {SMALL} {RATE} --dataset {folder}".split()
+
+
+TWINS = "--twin_seeds 0 1 --seed 0 --dropout_rate 0 --knn_k 3"
+ALONE = "--dropout_rate 0 --load_best_model_at_end false"
+EMBEDDINGS = "--twin_seeds 2 3 --reinitialize_embeddings --freeze_rest --knn_k 3"
+
+
+def run(folder: Path, *arguments: str) -> tuple[RunRecord, str]:
+    status, out, err = start(*arguments, "--output_dir", str(folder))
+    assert status == 0, err[-3000:]
+    return read_record(folder), out
+
+
+@pytest.fixture(scope="module")
+def twins(flags, tmp_path_factory) -> Path:
+    """Experiment 1: a finished run of two models."""
+    folder = tmp_path_factory.mktemp("runs") / "twins"
+    run(folder, *flags, *f"{WORDS} {TWINS}".split())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(flags, tmp_path_factory) -> tuple[Path, str]:
+    """A run of one model, like the first of the twins, and what it printed."""
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    _, out = run(folder, *flags, *f"{WORDS} {ALONE} --seed 0".split())
+    return folder, out
+
+
+def test_one_model_leaves_a_complete_run_folder(alone) -> None:
+    folder, printed = alone
+    record = read_record(folder)
+    assert (record.task, record.init, record.seed) == ("language_modeling", "xavier", 0)
+    assert len(record.history) == 2 and record.best_epoch is None
+    m = record.metrics
+    for split in ("validation", "test"):
+        assert m[f"{split}_perplexity"] == pytest.approx(math.exp(m[f"{split}_loss"]))
+        assert m[f"{split}_word_perplexity"] > m[f"{split}_perplexity"]  # more tokens than words
+    assert m["validation_loss"] == pytest.approx(record.history[-1]["validation_loss"], rel=1e-6)
+    assert record.history[1]["validation_loss"] < record.history[0]["validation_loss"]
+    trained = AutoModelForCausalLM.from_pretrained(folder)
+    init = AutoModelForCausalLM.from_pretrained(folder / "init")
+    assert not torch.equal(trained.get_input_embeddings().weight, init.get_input_embeddings().weight)
+    assert len(AutoTokenizer.from_pretrained(folder)) == trained.config.vocab_size
+    (event,) = hf_embinit.read_manifest(folder)
+    assert (event["event"], event["init"], event["seed"]) == ("initialize", "xavier", 0)
+    samples = [json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()]
+    assert len(samples) == 10 and set(samples[0]) == {"prompt", "reference", "prediction"}
+    for name in ("README.md", "figures/learning_curve.png", "figures/embedding_distribution_shared.png"):
+        assert (folder / name).stat().st_size > 100, name
+    assert "test_word_perplexity" in printed and str(folder / "init") in printed
+
+
+def test_a_finished_folder_is_refused(alone, flags) -> None:
+    folder, _ = alone
+    before = (folder / "results.json").read_bytes()
+    status, _, err = start(*flags, "--output_dir", str(folder))
+    assert status == 1 and "holds a finished run" in err
+    assert (folder / "results.json").read_bytes() == before
+
+
+def test_each_twin_is_the_model_that_it_would_be_alone(twins, alone, flags, tmp_path) -> None:
+    """Same data order, clipping and steps; nothing passes from one to the other."""
+    run(tmp_path, *flags, *f"{WORDS} {ALONE} --seed 1 --data_seed 0".split())
+    for ours, theirs in ((twins / "twin-0", alone[0]), (twins / "twin-1", tmp_path)):
+        a, b = load_file(ours / "model.safetensors"), load_file(theirs / "model.safetensors")
+        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_twins_are_recorded_on_a_logarithmic_schedule(twins) -> None:
+    record = read_record(twins)
+    last = record.history[-1]["step"]
+    assert [row["step"] for row in record.history] == log_schedule(last, 8)
+    for row, place in ((record.history[0], "init/"), (record.history[-1], "")):
+        models = [AutoModelForCausalLM.from_pretrained(twins / f"{place}twin-{seed}") for seed in (0, 1)]
+        tables = [m.get_input_embeddings().weight[1:] for m in models]  # without padding
+        for metric in ("inner_product", "cosine"):
+            assert row[f"knn_input_{metric}"] == pytest.approx(knn_match_similarity(*tables, 3, metric))
+        heads = [m.get_output_embeddings().weight[1:] for m in models]
+        assert row["knn_output_inner_product"] == pytest.approx(knn_match_similarity(*heads, 3))
+        for seed, table in zip((0, 1), tables, strict=True):
+            assert row[f"std_seed{seed}"] == pytest.approx(float(table.std()), rel=1e-5)
+            assert row[f"row_norm_mean_seed{seed}"] == pytest.approx(
+                float(table.norm(dim=1).mean()), rel=1e-5
+            )
+    first, end = record.history[0], record.history[-1]
+    assert "train_loss_seed0" not in first and end["validation_loss_seed1"] < first["validation_loss_seed1"]
+    assert record.metrics["validation_loss_seed0"] == pytest.approx(end["validation_loss_seed0"], rel=1e-6)
+    assert record.metrics["knn_input_inner_product"] == end["knn_input_inner_product"]
+    perplexities = [record.metrics[f"test_perplexity_seed{seed}"] for seed in (0, 1)]
+    assert record.metrics["test_perplexity"] == pytest.approx(sum(perplexities) / 2)
+    assert (twins / "figures" / "trajectory.png").stat().st_size > 10_000
+    samples = [json.loads(line) for line in (twins / "test_predictions.jsonl").read_text().splitlines()]
+    assert set(samples[0]) == {"prompt", "reference", "twin-0", "twin-1"}
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        f"{WORDS} --twin_seeds 0 1 --knn_k 3 --knn_tokens 40 --save_steps 10",
+        f"{EMBEDDINGS} --model {{twin}} --save_steps 10",
+    ],
+)
+def test_killed_twins_resume_to_the_same_results(experiment, twins, flags, tmp_path) -> None:
+    arguments = [*flags, *experiment.format(twin=twins / "twin-0").split()]
+    whole, _ = run(tmp_path / "whole", *arguments)
+    folder = tmp_path / "killed"
+    arguments += ["--output_dir", str(folder)]
+    process = subprocess.Popen(
+        command(*arguments),
+        env=environment(),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.time() + 250
+    while not list(folder.glob("checkpoint-*/trainer_state.json")):
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if not (folder / "results.json").exists():
+        status, _, err = start(*arguments)
+        assert status == 1 and "--resume_from_checkpoint" in err
+        status, _, err = start(*arguments, "--resume_from_checkpoint", "last")
+        assert status == 0, err[-3000:]
+    for twin in sorted((tmp_path / "whole").glob("twin-*")):
+        a, b = (load_file(f / twin.name / "model.safetensors") for f in (folder, tmp_path / "whole"))
+        assert all(torch.equal(a[name], b[name]) for name in b)
+    resumed = read_record(folder)
+    assert [untimed(row) for row in resumed.history] == [untimed(row) for row in whole.history]
+    assert resumed.metrics == whole.metrics
+
+
+def untimed(row: dict[str, float]) -> dict[str, float]:
+    return {key: value for key, value in row.items() if not key.endswith("_seconds")}
+
+
+def test_new_embeddings_in_a_frozen_model(twins, flags, tmp_path) -> None:
+    """Experiment 2: everything but the input tables is bit for bit the model that it came from."""
+    record, _ = run(tmp_path, *flags, *f"{EMBEDDINGS} --model {twins / 'twin-0'}".split())
+    before = load_file(twins / "twin-0" / "model.safetensors")
+    for seed in (2, 3):
+        start_, end = (
+            load_file(tmp_path / place / f"twin-{seed}" / "model.safetensors") for place in ("init", "")
+        )
+        assert all(torch.equal(end[name], before[name]) for name in before if name != INPUT)
+        assert not torch.equal(end[INPUT], start_[INPUT]) and not torch.equal(start_[INPUT], before[INPUT])
+        assert record.metrics[f"frozen_tensors_unchanged_seed{seed}"] == len(before) - 1
+        events = hf_embinit.read_manifest(tmp_path / f"twin-{seed}")
+        assert [event["seed"] for event in events] == [0, seed]
+    assert record.arguments["data_seed"] == record.seed + 1  # reshuffled
+    assert "knn_output_inner_product" not in record.history[0]  # one frozen table, the same for both
+    loss = [row["validation_loss_seed2"] for row in record.history]
+    assert loss[-1] < loss[0]
+
+
+def test_tied_twins_of_any_causal_lm(flags, tmp_path) -> None:
+    t = tokenizer("byte_level")
+    tiny_model("gpt2", len(t)).save_pretrained(tmp_path / "gpt2")
+    t.save_pretrained(tmp_path / "gpt2")
+    arguments = f"--model {tmp_path / 'gpt2'} --max_steps 6".split()
+    record, _ = run(tmp_path / "kept", *flags, *arguments)
+    assert record.init == "kept" and record.metrics["test_loss"] > 0
+    _, _, err = start(*flags, *arguments, "--block_size", "65", "--output_dir", str(tmp_path / "long"))
+    assert "--block_size 65: give a length from 2 to the 64 positions of the model" in err
+    more = "--freeze_rest --twin_seeds 0 1 --knn_k 2 --save_steps 4 --init normal"
+    record, _ = run(tmp_path / "twins", *flags, *arguments, *more.split())
+    a, b = (AutoModelForCausalLM.from_pretrained(tmp_path / "twins" / f"twin-{i}") for i in (0, 1))
+    for model in (a, b):
+        assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    assert not torch.equal(a.get_input_embeddings().weight, b.get_input_embeddings().weight)
+    assert torch.equal(a.transformer.wpe.weight, b.transformer.wpe.weight)
+    assert "knn_output_inner_product" not in record.history[0]
+
+
+@pytest.mark.data
+def test_the_stories_model_is_fine_tuned(data_folder, flags, tmp_path) -> None:
+    more = "--model models/stories260K --learning_rate 1e-3"
+    record, _ = run(tmp_path / "kept", *flags, *more.split())
+    losses = [row["validation_loss"] for row in record.history]
+    assert losses[-1] < losses[0] < math.log(512)
+    assert record.parameters == pytest.approx(260_000, rel=0.1) and record.init == "kept"
+
+
+@pytest.mark.data
+def test_gpt2_tokenizer_whole_and_compacted(data_folder, flags, tmp_path) -> None:
+    """`gpt2` by name, all of its tokens or those of the training text; the pieces are the same."""
+    arguments = [*flags, "--tokenizer", "gpt2", "--max_steps", "2"]
+    run(tmp_path / "small", *arguments, "--min_frequency", "1")
+    record, _ = run(tmp_path / "whole", *arguments)
+    config = json.loads((tmp_path / "whole" / "config.json").read_text())
+    assert config["vocab_size"] == 50257 and record.tokenizer == "gpt2"
+    a, b = (AutoTokenizer.from_pretrained(tmp_path / name) for name in ("small", "whole"))
+    text = "the man sees a dog"
+    assert a.tokenize(text) == b.tokenize(text) and len(a) < 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--init glove_xaver", "Unknown init 'glove_xaver'. Did you mean: glove_xavier"),
+        ("--init mean", "whole tables are made by"),
+        ("--inti xavier", "unknown argument '--inti'. Did you mean: --init"),
+        ("--dataset storie", "captions, stories, wikitext-2-v1"),
+        ("--tokenizer nobody/nothing", "--tokenizer 'nobody/nothing' is no folder here"),
+        ("--tokenizer recipes", "--tokenizer 'recipes'"),
+        ("--model nobody/nothing", "--model nobody/nothing is no folder here"),
+        ("--freeze_rest", "--freeze_rest is for a trained model"),
+        ("--reinitialize_embeddings", "--reinitialize_embeddings is for a trained model"),
+        ("--min_frequency 2 --model {twin}", "--min_frequency 2 with --model"),
+        ("--twin_seeds 1 1", "--twin_seeds 1 1: give two different seeds"),
+        ("--twin_seeds 0 1 2", "--twin_seeds 0 1 2: give two different seeds"),
+        ("--twin_seeds 0 1 --model {twin}", "would train the same model twice"),
+        ("--model {twin} --tokenizer gpt2", "has another vocabulary than --model"),
+        ("--twin_seeds 0 1 --knn_k 5000", "--knn_k 5000: each of the"),
+        ("--twin_seeds 0 1 --knn_tokens 4 --knn_k 4", "--knn_k 4: each of the 4 tokens"),
+        ("--twin_seeds 0 1 --records_per_decade 0", "--records_per_decade 0"),
+        ("--block_size 4999", "fewer than one block of 4999"),
+        ("--train_file {empty}", "has no text"),
+        ("--train_file /nowhere.jsonl", "/nowhere.jsonl"),
+        ("--num_heads 7", "num_heads"),
+        ("--init bert --vectors /nowhere.txt", "/nowhere.txt"),
+    ],
+)
+def test_bad_input_is_one_clear_error(arguments, sentence, twins, flags, tmp_path) -> None:
+    (tmp_path / "empty.jsonl").write_text('{"text": " "}\n')
+    given = arguments.format(twin=twins / "twin-0", empty=tmp_path / "empty.jsonl").split()
+    if "gpt2" in given and not os.environ.get("HF_EMBINIT_DATA"):
+        pytest.skip("the tokenizer is not here")
+    words = [] if "--model" in given else WORDS.split()
+    status, _, err = start(*flags, *words, *given, "--output_dir", str(tmp_path / "run"))
+    assert status in (1, 2) and sentence in err, err[-2000:]
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_what_compares_whole_tensors_is_not_sharded(flags, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
+    status, _, err = start(*flags, *WORDS.split(), "--twin_seeds", "0", "1", "--output_dir", str(tmp_path))
+    assert status == 1 and "error: --twin_seeds compares whole tensors" in err and "use DDP" in err
+
+
+def test_two_processes_write_one_result(flags, tmp_path) -> None:
+    launcher = (sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2")
+    launcher += ("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no")
+    launcher += ("--main_process_port", "0")
+    done = subprocess.run(
+        command(*flags, *WORDS.split(), "--output_dir", str(tmp_path), launcher=launcher),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=280,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = read_record(tmp_path)
+    assert record.runtime["world_size"] == 2 and done.stdout.count("trained model:") == 1
+    one = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    assert record.metrics["test_loss"] < math.log(one.config.vocab_size)
+
+
+def test_help_explains_every_flag_of_ours() -> None:
+    status, out, _ = start("--help")
+    assert status == 0 and "accelerate launch recipes/language_model.py --init glove_xavier" in out
+    for flag in ("--init", "--twin_seeds", "--freeze_rest", "--reinitialize_embeddings", "--knn_tokens"):
+        assert flag in out

@@ -1,0 +1,247 @@
+"""`recipes/translate.py` as a user starts it: small runs of the real command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from builders import ROOT
+from safetensors.torch import load_file
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+import hf_embinit
+from hf_embinit.records.record import read_record
+
+RECIPE = str(ROOT / "recipes" / "translate.py")
+SMALL = [
+    "--max_train_samples",
+    "192",
+    "--max_eval_samples",
+    "24",
+    "--max_predict_samples",
+    "24",
+    "--d_model",
+    "16",
+    "--d_ff",
+    "32",
+    "--num_layers",
+    "1",
+    "--num_heads",
+    "2",
+    "--per_device_train_batch_size",
+    "16",
+    "--num_train_epochs",
+    "2",
+    "--max_target_length",
+    "24",
+    "--min_frequency",
+    "1",
+    "--use_cpu",
+    "--disable_tqdm",
+    "true",
+]
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **more}
+
+
+def translate(
+    *arguments: str, launcher: tuple[str, ...] = (), **env: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*(launcher or (sys.executable,)), RECIPE, *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment(**env), timeout=280, cwd=ROOT
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """One finished run of two epochs and what it printed."""
+    folder = tmp_path_factory.mktemp("runs") / "xavier"
+    done = translate(*SMALL, "--output_dir", str(folder), "--seed", "3")
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder, done.stdout
+
+
+def test_the_run_folder_is_complete(finished) -> None:
+    folder, printed = finished
+    record = read_record(folder)
+    assert (record.task, record.dataset, record.init, record.seed) == ("translation", "captions", "xavier", 3)
+    assert len(record.history) == 2
+    assert {"train_loss", "validation_loss", "validation_bleu"} <= set(record.history[0])
+    assert {"test_bleu", "test_bleu_tokenized", "test_loss"} <= set(record.metrics)
+    assert record.best_epoch == min(record.history, key=lambda row: row["validation_loss"])["epoch"]
+    assert "case:lc" in record.signature["test_bleu"] and "tok:13a" in record.signature["test_bleu"]
+    assert "tok:none" in record.signature["test_bleu_tokenized"]
+    assert record.runtime["tokens_per_second"] > 0 and record.runtime["world_size"] == 1
+    names = set(record.embedding_statistics)
+    assert len(names) == 2
+    for statistics in record.embedding_statistics.values():
+        before, after = statistics["before_scaling"]["std"], statistics["after_scaling"]["std"]
+        assert after == pytest.approx(4 * before)  # sqrt(16)
+    for name in ("README.md", "test_predictions.jsonl", "figures/learning_curve.png"):
+        assert (folder / name).stat().st_size > 100, name
+    assert len(list((folder / "figures").glob("embedding_distribution_*.png"))) == 2
+    rows = [json.loads(line) for line in (folder / "test_predictions.jsonl").read_text().splitlines()]
+    assert [r["row"] for r in rows] == list(range(24))
+    for text in ("test_bleu", "nrefs:1", str(folder / "init")):
+        assert text in printed
+
+
+def test_both_checkpoints_load_and_say_how_they_were_initialised(finished) -> None:
+    folder, _ = finished
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    trained = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    init = AutoModelForSeq2SeqLM.from_pretrained(folder / "init")
+    assert not torch.equal(trained.get_input_embeddings().weight, init.get_input_embeddings().weight)
+    for model in (folder, folder / "init", init):
+        (event,) = hf_embinit.read_manifest(model)
+        assert (event["event"], event["init"], event["seed"]) == ("initialize", "xavier", 3)
+    ids = trained.generate(**tokenizer("Ein Hund schläft.", return_tensors="pt"), max_new_tokens=5)
+    assert isinstance(tokenizer.decode(ids[0], skip_special_tokens=True), str)
+
+
+def test_a_finished_folder_is_refused(finished) -> None:
+    folder, _ = finished
+    before = (folder / "results.json").read_bytes()
+    again = translate(*SMALL, "--output_dir", str(folder))
+    assert again.returncode == 1
+    assert "holds a finished run" in again.stderr and "Traceback" not in again.stderr
+    assert (folder / "results.json").read_bytes() == before
+
+
+def test_a_killed_run_resumes_to_the_same_weights(finished, tmp_path) -> None:
+    folder, _ = finished
+    arguments = [*SMALL, "--output_dir", str(tmp_path), "--seed", "3"]
+    process = subprocess.Popen(
+        [sys.executable, RECIPE, *arguments],
+        env=environment(),
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.time() + 200
+    while not list(tmp_path.glob("checkpoint-*/trainer_state.json")):
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    if not (tmp_path / "results.json").exists():
+        refused = translate(*arguments)
+        assert refused.returncode == 1 and "--resume_from_checkpoint" in refused.stderr
+        resumed = translate(*arguments, "--resume_from_checkpoint", "last")
+        assert resumed.returncode == 0, resumed.stderr[-3000:]
+    ours, theirs = (load_file(f / "model.safetensors") for f in (tmp_path, folder))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert len(read_record(tmp_path).history) == 2
+
+
+def test_two_processes_write_one_result(tmp_path) -> None:
+    # `--cpu --num_processes 2` would silently start one process
+    launcher = (
+        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
+        *(
+            "--num_machines",
+            "1",
+            "--mixed_precision",
+            "no",
+            "--dynamo_backend",
+            "no",
+            "--main_process_port",
+            "0",
+        ),
+    )
+    done = translate(*SMALL, "--output_dir", str(tmp_path), launcher=launcher)
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = read_record(tmp_path)
+    assert record.runtime["world_size"] == 2
+    assert record.history[-1]["step"] == 2 * 6  # 192 pairs, 2 x 16 a step
+    assert len((tmp_path / "test_predictions.jsonl").read_text().splitlines()) == 24
+    assert done.stdout.count("trained model:") == 1
+
+
+def test_settings_file_flags_and_vectors(tmp_path) -> None:
+    """A yaml file gives settings, a flag wins over it, and vectors from a file are looked up."""
+    import yaml
+
+    vectors = tmp_path / "v.txt"
+    generator = torch.Generator().manual_seed(0)
+    words = ["ein", "eine", "der", "die", "hund", "mann", ".", "a", "the", "dog", "man", "is", "in"]
+    vectors.write_text(
+        "".join(
+            f"{w} {' '.join(f'{x:.4f}' for x in (3 * torch.randn(16, generator=generator)).tolist())}\n"
+            for w in words
+        )
+    )
+    settings = {"init": "glove_xavier", "vectors": str(vectors), "num_train_epochs": 1, "seed": 1}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(settings))
+    done = translate(
+        str(tmp_path / "s.yaml"),
+        *SMALL,
+        "--num_train_epochs",
+        "1",
+        "--seed",
+        "5",
+        "--output_dir",
+        str(tmp_path / "r"),
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = read_record(tmp_path / "r")
+    assert (record.init, record.seed, len(record.history)) == ("glove_xavier", 5, 1)
+    for coverage in record.coverage.values():
+        assert 0 < coverage["types_found"] <= len(words)
+    (event,) = hf_embinit.read_manifest(tmp_path / "r")
+    assert event["tables"][0]["source"]["name"].endswith("v.txt")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--init_options", "mode=rows"], "init 'xavier' has no option 'mode'"),
+        (["--init", "glove_xaver"], "Unknown init 'glove_xaver'. Did you mean: glove_xavier"),
+        (["--inti", "xavier"], "unknown argument '--inti'. Did you mean: --init"),
+        (["--dataset", "multi30k"], "HF_EMBINIT_DATA"),
+        (["--dataset", "captionz"], "captions, multi30k"),
+        (["--data_dir", "/nowhere", "--dataset", "multi30k"], "--data_dir '/nowhere'"),
+        (["--train_file", "/nowhere.jsonl"], "/nowhere.jsonl"),
+        (["--target_lang", "fr"], "--target_lang 'fr'"),
+        (["--num_heads", "7"], "num_heads"),
+        (["--init", "bert", "--vectors", "/nowhere.txt"], "/nowhere.txt"),
+        (["missing.yaml"], "missing.yaml"),
+    ],
+)
+def test_bad_input_is_one_clear_error(arguments, sentence, tmp_path) -> None:
+    done = translate(
+        *[a for a in arguments if a.endswith(".yaml")],
+        *SMALL,
+        *[a for a in arguments if not a.endswith(".yaml")],
+        *("--output_dir", str(tmp_path / "run")),
+        HF_EMBINIT_DATA="",
+    )
+    assert done.returncode in (1, 2)
+    assert sentence in done.stderr, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run" / "results.json").exists()
+
+
+def test_help_explains_every_flag_of_ours() -> None:
+    done = translate("--help")
+    assert done.returncode == 0
+    assert "accelerate launch recipes/translate.py --init glove_xavier" in done.stdout
+    for flag in (
+        "--init",
+        "--vectors",
+        "--num_beams",
+        "--min_frequency",
+        "--freeze_embeddings",
+        "--learning_rate",
+    ):
+        assert flag in done.stdout

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from hf_embinit.errors import DataNotFoundError
+from hf_embinit.records.aggregate import NO_EFFECT, SEEDS, read_records, results_table
+from hf_embinit.records.record import RunRecord, write_record
+
+
+def record(init: str, seed: int, bleu: float, **changes) -> RunRecord:
+    made = RunRecord(
+        task="translation",
+        dataset="captions",
+        init=init,
+        tokenizer="words",
+        seed=seed,
+        arguments={"num_train_epochs": 5.0, "max_train_samples": None},
+        metrics={"test_bleu": bleu},
+        best_epoch=5.0,
+        history=[],
+        parameters=1,
+        embedding_statistics={},
+        coverage={},
+        runtime={},
+        versions={},
+    )
+    return dataclasses.replace(made, **changes)
+
+
+def test_seeds_share_a_row_and_settings_do_not(tmp_path) -> None:
+    runs = [
+        record("xavier", 0, 30.0),
+        record("xavier", 1, 32.0),
+        record("glove", 0, 20.0),
+        record("xavier", 0, 9.0, arguments={"num_train_epochs": 1.0, "max_train_samples": 100}),
+    ]
+    for i, run in enumerate(runs):
+        write_record(tmp_path / str(i), run)
+    table = results_table(read_records(tmp_path)).splitlines()
+    assert table[0] == "| data | tokenizer | epochs | init | seeds | test BLEU | best epoch |"
+    assert table[2] == "| captions | words | 5 | `xavier` | 2 | 31.00 (1.41) | 5.0 (0.0) |"
+    assert table[3] == "| captions | words | 5 | `glove` | 1 | 20.00 | 5.0 |"
+    assert table[4] == "| captions, first 100 | words | 1 | `xavier` | 1 | 9.00 | 5.0 |"
+    assert len(table) == 5
+
+
+def test_the_best_row_of_a_setting_stands_first() -> None:
+    scores = {"glove": 20.0, "xavier": 30.0, "bert": 25.0}
+    runs = [record(init, seed, scores[init]) for init in scores for seed in (0, 1)]
+    runs.insert(1, record("zeros", 0, 90.0, dataset="multi30k"))
+    rows = results_table([*runs, record("none", 0, 0.0, metrics={})]).splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == ["xavier", "bert", "glove", "none", "zeros"]
+    losses = [record(init, 0, 0.0, metrics={"validation_loss": score}) for init, score in scores.items()]
+    rows = results_table(losses).splitlines()[2:]
+    assert [row.split("`")[1] for row in rows] == ["glove", "bert", "xavier"]
+
+
+def test_what_was_not_measured_says_so() -> None:
+    table = results_table([record("xavier", 0, 1.0), record("glove", 0, 0.0, metrics={}, best_epoch=None)])
+    assert "| `glove` | 1 | not measured | not measured |" in table
+
+
+def test_a_folder_without_records_is_an_error(tmp_path) -> None:
+    with pytest.raises(DataNotFoundError, match="finished runs"):
+        read_records(tmp_path)
+
+
+def test_each_task_has_its_table_with_its_scores() -> None:
+    arguments = {"num_train_epochs": 3.0, "max_train_samples": None, "model": "folder/of/encoder"}
+    runs = [
+        record("xavier", 0, 30.0),
+        *(
+            record(
+                "reversed",
+                seed,
+                0.0,
+                task="classification",
+                dataset="sst2",
+                tokenizer="folder/of/encoder",
+                arguments=arguments,
+                metrics={"validation_accuracy": 0.8 + seed / 100},
+            )
+            for seed in (1, 2)
+        ),
+        record("xavier", 0, 0.0, task="language_modeling", metrics={"test_perplexity": 48.123}),
+    ]
+    translation, classification, language_modeling = results_table(runs).split("\n\n")
+    assert "test BLEU" in translation and "accuracy" not in translation
+    assert classification.splitlines()[0] == (
+        "| data | model | tokenizer | epochs | init | seeds | validation accuracy | best epoch |"
+    )
+    assert "| sst2 | encoder | encoder | 3 | `reversed` | 2 | 0.8150 (0.0071) | 5.0 (0.0) |" in classification
+    assert "48.12" in language_modeling
+
+
+RECORDED = json.loads(
+    next((Path(__file__).parents[2] / "recipes" / "results").rglob("classify/*/results.json")).read_text()
+)["arguments"]
+"""The arguments of a recorded run."""
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+def test_an_argument_makes_another_experiment_unless_it_cannot_change_a_result(name) -> None:
+    value = RECORDED[name]
+    others = {bool: not value, int: 7, float: 7.5}
+    changed = {**RECORDED, name: others.get(type(value), "another")}
+    runs = [
+        record("xavier", 1, 10.0, arguments={**RECORDED, "seed": 1}),
+        record("xavier", 2, 20.0, arguments={**changed, "seed": changed["seed"] if name == "seed" else 2}),
+    ]
+    if name in ("task", "init", "tokenizer", "surgery"):  # the record's own fields
+        pytest.skip("told by another field of the record")
+    rows = results_table(runs).splitlines()[2:]
+    assert len(rows) == (1 if name in SEEDS | NO_EFFECT else 2), rows
+    if len(rows) == 2:
+        assert rows[0] != rows[1].replace("20.00", "10.00"), "the rows do not say in what they differ"
+
+
+def test_what_cannot_change_a_result_is_an_argument() -> None:
+    from transformers import Seq2SeqTrainingArguments
+
+    ours = {"data_dir", "allow_pickle", "twin_seeds"}
+    assert set(Seq2SeqTrainingArguments.__dataclass_fields__) | ours >= NO_EFFECT | SEEDS
+
+
+def test_other_data_or_vectors_under_one_name_are_another_experiment() -> None:
+    def of(seed: int, train: str, vectors: str | None, path: str = "de.txt") -> RunRecord:
+        data = {"train": {"rows": 2, "sha256": train * 32}}
+        if vectors is not None:
+            data["vectors, source"] = {"rows": 2, "sha256": vectors * 32, "provenance": None}
+        return record("glove", seed, 10.0 + seed, data=data, arguments={"vectors": path})
+
+    assert len(results_table([of(1, "ab", "cd"), of(2, "ab", "cd", "moved/de.txt")]).splitlines()) == 3
+    rows = results_table([of(1, "ab", "cd"), of(2, "ab", "ef"), of(3, "00", "cd"), of(4, "ab", None)])
+    assert len(rows.splitlines()) == 6
+    assert "vectors, source efefefef" in rows and "train 00000000" in rows
+    assert "no digest of vectors, source" in rows
+
+
+def test_a_run_that_is_there_twice_counts_once() -> None:
+    rows = results_table([record("xavier", 1, 10.0), record("xavier", 1, 10.0), record("xavier", 2, 12.0)])
+    assert "| `xavier` | 2 | 11.00 (1.41) |" in rows
+    # another result of the same seed is another run, of no other seed
+    assert "| `xavier` | 1 | 11.00 (1.41) |" in results_table(
+        [record("xavier", 1, 10.0), record("xavier", 1, 12.0)]
+    )
+
+
+def test_a_diverged_run_says_so_and_hides_no_other(tmp_path) -> None:
+    nan = float("nan")
+    lost = record("xavier", 2, 0.0, history=[{"epoch": 1.0, "validation_loss": nan}], best_epoch=None)
+    lost.metrics["validation_loss"] = nan
+    assert lost.diverged and not record("xavier", 1, 1.0).diverged
+    write_record(tmp_path / "lost", lost)
+    (read,) = read_records(tmp_path)
+    assert read.diverged and json.loads((tmp_path / "lost" / "results.json").read_text())["diverged"]
+    table = results_table([record("xavier", 1, 10.0), read, record("glove", 1, 5.0)])
+    assert "| `xavier` | 2 | 10.00, 1 diverged |" in table and "| `glove` | 1 | 5.00 |" in table
+    assert "| `xavier` | 1 | diverged | diverged | diverged |" in results_table([read])
+
+
+def test_runs_of_some_steps_are_not_said_to_have_epochs() -> None:
+    table = results_table([record("xavier", 1, 1.0, arguments={"num_train_epochs": 20, "max_steps": 1})])
+    assert "| words | 1 step | `xavier` |" in table

@@ -1,0 +1,213 @@
+"""The run record and the rules of a run folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hf_embinit.errors import RunFolderError
+from hf_embinit.records.folder import list_checkpoints, prepare_run_folder
+from hf_embinit.records.record import (
+    RunRecord,
+    collect_versions,
+    device_name,
+    history_from_log,
+    is_finished,
+    read_record,
+    write_json,
+    write_record,
+)
+
+
+def make_record(**changes) -> RunRecord:
+    values = {
+        "task": "translation",
+        "dataset": "captions",
+        "init": "xavier",
+        "tokenizer": "words",
+        "seed": 3,
+        "arguments": {"learning_rate": 2e-4, "output_dir": Path("runs/a"), "lr": np.float32(0.5)},
+        "metrics": {"test_bleu": 61.2, "test_loss": float("nan")},
+        "best_epoch": 2.0,
+        "history": [
+            {"epoch": 1.0, "step": 10, "train_loss": 3.0, "validation_loss": 2.0, "validation_bleu": 10.0}
+        ],
+        "parameters": 1000,
+        "embedding_statistics": {},
+        "coverage": {},
+        "runtime": {"train_seconds": 1.5, "tokens_per_second": torch.tensor(100.0), "device": "cpu"},
+        "signature": {"test_bleu": "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"},
+    }
+    return RunRecord(**{**values, **changes})
+
+
+def test_record_has_the_documented_fields():
+    fields = (
+        "task dataset init tokenizer seed arguments metrics best_epoch history parameters "
+        "embedding_statistics coverage runtime versions signature data diverged"
+    )
+    assert set(make_record().to_dict()) == set(fields.split())
+
+
+def test_record_round_trip(tmp_path):
+    path = write_record(tmp_path / "run", make_record())
+    assert path.name == "results.json" and is_finished(tmp_path / "run")
+    record = read_record(tmp_path / "run")
+    assert record == read_record(path)
+    assert record.arguments == {"learning_rate": 2e-4, "output_dir": "runs/a", "lr": 0.5}
+    assert record.metrics == {"test_bleu": 61.2, "test_loss": None}  # JSON has no NaN
+    assert record.runtime["tokens_per_second"] == 100.0
+    json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_record_is_written_once(tmp_path):
+    write_record(tmp_path, make_record())
+    with pytest.raises(RunFolderError, match="written once"):
+        write_record(tmp_path, make_record(seed=4))
+    assert read_record(tmp_path).seed == 3
+
+
+def test_write_is_all_or_nothing(tmp_path, monkeypatch):
+    write_json(tmp_path / "x.json", {"a": 1})
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_json(tmp_path / "x.json", {"a": 2})
+    assert json.loads((tmp_path / "x.json").read_text()) == {"a": 1}
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+
+
+def test_unwritable_values_are_named(tmp_path):
+    with pytest.raises(TypeError, match="cannot hold a object"):
+        write_record(tmp_path, make_record(arguments={"x": object()}))
+    assert not is_finished(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text, message", [(None, "not finished"), ("{", "is no JSON"), ('{"a": 1}', "unknown")]
+)
+def test_unreadable_records(tmp_path, text, message):
+    if text is not None:
+        (tmp_path / "results.json").write_text(text)
+    with pytest.raises(RunFolderError, match=message):
+        read_record(tmp_path)
+
+
+def test_a_record_from_before_the_digests_of_data_reads(tmp_path):
+    path = write_record(tmp_path / "run", make_record())
+    values = json.loads(path.read_text())
+    del values["data"]
+    path.write_text(json.dumps(values))
+    assert read_record(path).data == {}
+
+
+def test_history_from_a_trainer_log():
+    log = [
+        {"loss": 4.0, "epoch": 0.5, "step": 5},
+        {"loss": 2.0, "epoch": 1.0, "step": 10, "grad_norm": 1.0},
+        {"eval_loss": 2.5, "eval_bleu": 7.0, "eval_runtime": 1.0, "epoch": 1.0, "step": 10},
+        {"eval_loss": 2.25, "epoch": 2.0, "step": 20},
+        {"test_loss": 2.0, "epoch": 2.0, "step": 20},
+        {"train_runtime": 3.0, "epoch": 2.0, "step": 20},
+    ]
+    assert history_from_log(log) == [
+        {"epoch": 1.0, "step": 10, "train_loss": 3.0, "validation_loss": 2.5, "validation_bleu": 7.0},
+        {"epoch": 2.0, "step": 20, "validation_loss": 2.25},
+    ]
+
+
+def test_versions_and_device():
+    versions = collect_versions()
+    assert versions["torch"] == torch.__version__ and {"python", "hf_embinit", "transformers"} <= set(
+        versions
+    )
+    assert all(isinstance(v, str) and v for v in versions.values())
+    if "commit" in versions:
+        assert len(versions["commit"].removesuffix("-dirty")) == 40
+    assert "cores" in device_name("cpu")
+
+
+def make_checkpoint(folder: Path, step: int, state: str | None = "{}") -> Path:
+    checkpoint = folder / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_bytes(b"x")
+    if state is not None:
+        (checkpoint / "trainer_state.json").write_text(state)
+    return checkpoint
+
+
+def test_fresh_folder(tmp_path):
+    state = prepare_run_folder(tmp_path / "a" / "b", None, {"init": "xavier"})
+    assert state.checkpoint is None and state.folder.is_dir()
+    assert json.loads((state.folder / "arguments.json").read_text()) == {"init": "xavier"}
+    assert prepare_run_folder(tmp_path / "a" / "b", None, {"init": "glove"}).checkpoint is None
+
+
+@pytest.mark.parametrize("resume", [None, True, "last"])
+def test_finished_folder_is_refused(tmp_path, resume):
+    write_record(tmp_path, make_record())
+    with pytest.raises(RunFolderError, match="finished run"):
+        prepare_run_folder(tmp_path, resume)
+
+
+def test_unfinished_folder_needs_the_flag(tmp_path):
+    make_checkpoint(tmp_path, 9)
+    last = make_checkpoint(tmp_path, 10)
+    for no in (None, False, "false"):
+        with pytest.raises(RunFolderError, match=r"checkpoint-10.*--resume_from_checkpoint true"):
+            prepare_run_folder(tmp_path, no)
+    for yes in (True, "True", "last"):
+        assert prepare_run_folder(tmp_path, yes).checkpoint == str(last)
+    assert prepare_run_folder(tmp_path, str(tmp_path / "checkpoint-9")).checkpoint == str(
+        tmp_path / "checkpoint-9"
+    )
+
+
+def test_half_written_files_are_removed(tmp_path):
+    whole = make_checkpoint(tmp_path, 9)
+    torn = [make_checkpoint(tmp_path, 10, state=None), make_checkpoint(tmp_path, 11, state='{"epoch": ')]
+    (tmp_path / ".results.json.abc.tmp").write_text("{")
+    assert list_checkpoints(tmp_path) == [whole]
+    # another rank looks, and leaves them alone
+    assert prepare_run_folder(tmp_path, True, is_main_process=False).checkpoint == str(whole)
+    assert all(t.exists() for t in torn)
+    assert prepare_run_folder(tmp_path, True).checkpoint == str(whole)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "checkpoint-9"]
+
+
+def test_only_half_written_checkpoints_start_afresh(tmp_path, caplog):
+    make_checkpoint(tmp_path, 5, state=None)
+    assert prepare_run_folder(tmp_path, True).checkpoint is None
+    assert "starting from step 0" in caplog.text
+    assert list(tmp_path.glob("checkpoint-*")) == []
+
+
+def test_bad_checkpoint_argument(tmp_path):
+    make_checkpoint(tmp_path, 9)
+    with pytest.raises(RunFolderError, match=r"nowhere is not a complete checkpoint.*checkpoint-9"):
+        prepare_run_folder(tmp_path, "nowhere")
+
+
+def test_resuming_with_other_arguments_is_refused(tmp_path):
+    arguments = {"init": "xavier", "lr": 2e-4, "vectors": None}
+    prepare_run_folder(tmp_path, None, arguments)
+    make_checkpoint(tmp_path, 9)
+    prepare_run_folder(tmp_path, True, arguments)
+    with pytest.raises(RunFolderError, match=r"--init is 'glove', .* had 'xavier'"):
+        prepare_run_folder(tmp_path, True, {**arguments, "init": "glove"})
+    assert math.isclose(json.loads((tmp_path / "arguments.json").read_text())["lr"], 2e-4)
+
+
+def test_output_dir_is_a_file(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(RunFolderError, match="is a file"):
+        prepare_run_folder(tmp_path / "x")

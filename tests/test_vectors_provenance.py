@@ -1,0 +1,82 @@
+"""Vectors with a past: what they were trained on stays beside them and with every run that reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from hf_embinit.errors import VectorFileError
+from hf_embinit.records.record import read_record
+from hf_embinit.training.finish import vector_digests
+from hf_embinit.vectors import PretrainedVectors, read_vectors, train_glove, write_vectors
+
+ROOT = Path(__file__).parent.parent
+SENTENCES = [["a", "small", "corpus"], ["a", "small", "test"]] * 4
+SETTINGS = {"dim": 4, "window": 2, "min_count": 1, "x_max": 2.0, "epochs": 2, "progress": False}
+
+
+def recipe(name: str, *arguments: str) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    command = [sys.executable, str(ROOT / "recipes" / name), *arguments]
+    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
+
+
+def test_trained_vectors_keep_their_settings_beside_them(tmp_path):
+    vectors = train_glove(SENTENCES, **SETTINGS)
+    write_vectors(tmp_path / "a.4d.txt", vectors)
+    read = read_vectors(tmp_path / "a.4d.txt", ["small"])
+    assert read.provenance["settings"]["window"] == 2 and read.provenance["corpus_tokens"] == 24
+    assert read.source["provenance"] == read.provenance
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.4d.json", "a.4d.txt"]
+
+
+def test_another_file_under_that_name_is_refused(tmp_path):
+    path = tmp_path / "a.txt"
+    write_vectors(path, train_glove(SENTENCES, **SETTINGS))
+    path.write_bytes(path.read_bytes()[:-20])  # cut short, as by a full disk
+    with pytest.raises(VectorFileError, match=r"not the file that a\.json describes.*or delete a\.json"):
+        read_vectors(path)
+    unknown = PretrainedVectors(["a"], torch.ones(1, 2), "mine")
+    write_vectors(path, unknown)  # a new file takes the old one's past away
+    assert read_vectors(path).provenance is None and not (tmp_path / "a.json").exists()
+    assert "provenance" not in read_vectors(path).source
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"words": 3}', '{"vectors_file": {"name": "other.txt"}}'])
+def test_json_of_others_says_nothing(tmp_path, text):
+    write_vectors(tmp_path / "a.txt", PretrainedVectors(["a"], torch.ones(1, 2), "mine"))
+    (tmp_path / "a.json").write_text(text)
+    assert read_vectors(tmp_path / "a.txt").provenance is None
+
+
+def test_a_record_without_a_past_says_so():
+    source = {"name": "x.txt", "revision": None, "digest": "sha256:1"}
+    event = {"tables": [{"side": "source", "rows": [0, 5], "source": source}]}
+    assert vector_digests([event])["vectors, source"] == {
+        "rows": 5, "sha256": "1", "name": "x.txt", "revision": None, "provenance": None,
+    }  # fmt: skip
+
+
+def test_a_run_carries_the_past_of_its_vectors(tmp_path):
+    corpus = tmp_path / "text.csv"
+    corpus.write_text("text\na film is good\nthe film was bad\nthe film was bad\n", encoding="utf-8")
+    vectors = tmp_path / "words.8d.txt"
+    flags = ["--language", "en", "--dim", "8", "--epochs", "1", "--min_count", "1"]
+    done = recipe("train_vectors.py", "--corpus", f"{corpus}:text", *flags, "--output", str(vectors))
+    assert done.returncode == 0, done.stderr[-2000:]
+    beside = json.loads((tmp_path / "words.8d.json").read_text())
+    (read,) = beside["corpora"]
+    assert read["corpus"].endswith("text.csv:text") and read["texts"] == 2 and len(read["sha256"]) == 64
+    assert beside["versions"]["torch"] == torch.__version__ and beside["language"] == "en"
+    small = "--d_model 8 --d_ff 8 --num_layers 1 --num_heads 2 --max_train_samples 32 --max_eval_samples 8"
+    rest = "--max_predict_samples 8 --num_train_epochs 1 --use_cpu true --init glove_xavier --output_dir"
+    run = tmp_path / "run"
+    done = recipe("classify.py", "--vectors", str(vectors), *small.split(), *rest.split(), str(run))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert read_record(run).data["vectors, shared"]["provenance"] == beside

@@ -1,0 +1,154 @@
+"""Command lines of the recipes: what is wrong with a flag is said by the parser, before anything heavy."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import io
+import sys
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from builders import ROOT
+from transformers import Seq2SeqTrainingArguments
+
+from hf_embinit.training import flag, parse_arguments, run_main
+
+RECIPES = ("translate", "classify", "language_model", "expand_vocab")
+
+
+class Parsed(Exception):
+    """The arguments of a recipe, as its `main` got them."""
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch):
+    """Reads a command line as a recipe does, and stops there; gives its dataclasses as one namespace."""
+
+    def read(name: str, *argv: str) -> dict[str, Any]:
+        spec = importlib.util.spec_from_file_location(f"recipe_{name}", ROOT / "recipes" / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module: ModuleType = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, spec.name, module)
+        spec.loader.exec_module(module)
+
+        def parse(*args: Any, **kwargs: Any) -> None:
+            raise Parsed(parse_arguments(*args, argv=argv, **kwargs))
+
+        monkeypatch.setattr(module, "parse_arguments", parse)
+        with pytest.raises(Parsed) as found:
+            module.main()
+        assert all(is_dataclass(part) for part in found.value.args[0])
+        return {name: value for part in found.value.args[0] for name, value in vars(part).items()}
+
+    return read
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["--seeed", "1"], "unknown argument '--seeed'. Did you mean: --seed"),
+        (["--seed", "one"], "invalid int value: 'one'"),
+        (["settings.txt"], "'settings.txt' is neither a flag nor a .json or .yaml file"),
+        (["missing.yaml"], "the settings file 'missing.yaml' does not exist"),
+    ],
+)
+def test_a_wrong_flag_is_one_sentence(read, capsys, name, argv, sentence) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(name, *argv)
+    assert end.value.code == 2 and sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_help_says_what_each_flag_of_ours_is(read, capsys, name) -> None:
+    with pytest.raises(SystemExit) as end:
+        read(name, "--help")
+    text = capsys.readouterr().out
+    assert end.value.code == 0 and f"accelerate launch recipes/{name}.py" in text
+    assert ("default: None" not in text and "--dataset" in text) or "--task" in text
+
+
+def test_default_folders_tell_settings_apart(read) -> None:
+    plain = read("translate")["output_dir"]
+    assert plain == "runs/translate/captions-words-xavier-seed42"
+    assert read("translate", "--seed", "1")["output_dir"] == "runs/translate/captions-words-xavier-seed1"
+    same = (
+        "--learning_rate",
+        "0.001",
+        "--use_cpu",
+        "--report_to",
+        "none",
+        "--resume_from_checkpoint",
+        "last",
+    )
+    assert read("translate", *same)["output_dir"] == plain  # the default, and what changes no result
+    faster = read("translate", "--learning_rate", "0.01")["output_dir"]
+    assert faster.startswith(f"{plain}-") and faster != read("translate", "--d_model", "64")["output_dir"]
+    assert read("translate", "--learning_rate", "1e-2")["output_dir"] == faster
+    assert read("translate", "--d_model", "64", "--output_dir", "mine")["output_dir"] == "mine"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "runs/a/model"), "runs/a/model: the disk is full"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "the disk is full: make room"),
+        (PermissionError(errno.EACCES, "Permission denied", "/root/.cache"), "HF_HOME"),
+        (OSError(errno.EROFS, "Read-only file system", "/mnt/x"), "/mnt/x: the disk is read-only"),
+        (NotADirectoryError(errno.ENOTDIR, "Not a directory", "file/run"), "is a file, not a folder"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "aaa"), "the name is too long"),
+    ],
+)
+def test_what_a_disk_refuses_is_one_sentence(error: Exception, sentence: str) -> None:
+    def main() -> None:
+        try:
+            raise error
+        except Exception as cause:
+            raise ValueError("a library's own words") from cause
+
+    with pytest.raises(SystemExit, match=sentence):
+        run_main(main)
+
+
+def test_an_error_of_ours_is_not_hidden() -> None:
+    def main() -> None:
+        raise ValueError("a mistake")
+
+    with pytest.raises(ValueError, match="a mistake"):
+        run_main(main)
+
+
+def test_a_terminal_without_the_letters(monkeypatch) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    run_main(lambda: print("schläft"))  # noqa: T201
+    out.flush()
+    assert out.buffer.getvalue() == b"schl\\xe4ft\n"  # type: ignore[attr-defined]
+
+
+def test_flags_have_lists_and_choices(tmp_path: Path) -> None:
+    @dataclass
+    class Arguments:
+        """Some."""
+
+        inits: list[str] = flag(["a", "b"], "Names.")
+        norm: str = flag("pre", "Where.", choices=["pre", "post"])
+
+    (found,) = parse_arguments((Arguments,), lambda known: {}, description="", argv=["--norm", "post"])
+    assert (found.inits, found.norm) == (["a", "b"], "post")
+    with pytest.raises(SystemExit):
+        parse_arguments((Arguments,), lambda known: {}, description="", argv=["--norm", "mid"])
+
+
+def test_what_is_not_given_keeps_its_default(read) -> None:
+    """Naming the folder parses more than once, and must not touch the flags."""
+    usual = Seq2SeqTrainingArguments(output_dir="x").to_dict()
+    found = read("translate", "--max_steps", "3")
+    assert found["predict_with_generate"] and found["load_best_model_at_end"] and found["d_model"] == 128
+    for name in ("average_tokens_across_devices", "save_safetensors", "skip_memory_metrics", "seed", "optim"):
+        if name in usual:
+            assert str(found[name]).endswith(str(usual[name])) or found[name] == usual[name], name

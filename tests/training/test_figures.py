@@ -1,0 +1,111 @@
+"""What is drawn of a run: the values of its history and of its tables, whatever their scale."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from matplotlib.figure import Figure
+from PIL import Image
+
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.moments import xavier_bound
+from hf_embinit.training.figures import plot_embedding_distribution, plot_learning_curve
+
+HISTORY = [
+    {"epoch": 1.0, "step": 5, "train_loss": 3.0, "validation_loss": 2.5, "validation_bleu": 10.0},
+    {"epoch": 2.0, "step": 10, "validation_loss": 2.0, "validation_bleu": None},
+    {"epoch": 3.0, "step": 15, "train_loss": 1.5, "validation_loss": 1.9, "validation_bleu": 30.0},
+]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Figures as matplotlib was told to save them; they are saved, too."""
+    figures: list[Figure] = []
+    save = Figure.savefig
+
+    def remember(self: Figure, *args, **kwargs) -> None:
+        figures.append(self)
+        save(self, *args, **kwargs)
+
+    monkeypatch.setattr(Figure, "savefig", remember)
+    return figures
+
+
+def curves(figure: Figure) -> dict[str, list[tuple[float, float]]]:
+    """The points of each line by its label."""
+    lines = [line for ax in figure.axes for line in ax.lines]
+    return {str(line.get_label()): list(zip(*line.get_data(), strict=True)) for line in lines}
+
+
+def test_learning_curve_has_the_points_of_the_history(tmp_path: Path, drawn: list[Figure]) -> None:
+    path = plot_learning_curve(HISTORY, tmp_path / "figures" / "x.png", best_epoch=3.0, title="a $x_{$")
+    points = curves(drawn[0])
+    assert points.pop("kept: epoch 3") == [(3.0, 0), (3.0, 1)]
+    assert points == {
+        "training loss": [(1.0, 3.0), (3.0, 1.5)],
+        "validation loss": [(1.0, 2.5), (2.0, 2.0), (3.0, 1.9)],
+        "validation BLEU": [(1.0, 10.0), (3.0, 30.0)],
+    }
+    assert drawn[0].get_suptitle() == "a $x_{$"
+    with Image.open(path) as image:
+        assert image.size == (round(2 * 5.2 * 120), round(3.8 * 120))
+
+
+def test_one_row_without_a_metric_is_one_panel(tmp_path: Path, drawn: list[Figure]) -> None:
+    row = {"epoch": 1.0, "train_loss": 3.0}
+    plot_learning_curve([row], tmp_path / "x.png")
+    assert curves(drawn[0]) == {"training loss": [(1.0, 3.0)]} and len(drawn[0].axes) == 1
+
+
+def test_nothing_to_draw(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="no losses"):
+        plot_learning_curve([{"epoch": 1.0, "step": 3}], tmp_path / "x.png")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("sd", [1e-4, 0.02, 23.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_distribution_is_a_density_of_the_rows_asked_for(
+    tmp_path: Path, drawn: list[Figure], sd: float, dtype: torch.dtype
+) -> None:
+    x = torch.randn(200, 12, generator=torch.Generator().manual_seed(0)).mul_(sd).to(dtype)
+    x[0] = 1000 * sd
+    plot_embedding_distribution(x, tmp_path / "x.png", title="x", rows=range(1, 200))
+    values = x[1:].double()
+    for ax, factor in zip(drawn[0].axes, (1.0, 12**0.5), strict=True):
+        steps = {str(patch.get_label()).split(",")[0]: patch.get_data() for patch in ax.patches}
+        density, edges, _ = steps["embeddings"]
+        assert (density * (edges[1:] - edges[:-1])).sum() == pytest.approx(1.0)
+        assert f"sd {factor * values.std():.3g}" in str(ax.get_legend().get_texts()[0].get_text())
+        middle = (edges[1:] + edges[:-1]) / 2
+        spread = (density * (edges[1:] - edges[:-1]) * middle**2).sum() ** 0.5
+        if sd > 1e-3:  # below, all values are in the two bins around 0
+            assert spread == pytest.approx(float(factor * values.std()), rel=0.1)
+        (xavier,) = (line for line in ax.lines if str(line.get_label()).startswith("Xavier"))
+        assert max(xavier.get_xdata()) == pytest.approx(factor * xavier_bound(200, 12))
+
+
+def test_distribution_of_bad_tables(tmp_path: Path, drawn: list[Figure]) -> None:
+    x = torch.ones(4, 3)
+    plot_embedding_distribution(x, tmp_path / "constant.png")
+    plot_embedding_distribution(torch.zeros(4, 3), tmp_path / "zeros.png")
+    assert len(drawn) == 2
+    x[2, 0] = float("nan")
+    with pytest.raises(InvalidArgumentError, match="row 2"):
+        plot_embedding_distribution(x, tmp_path / "x.png")
+
+
+def test_drawing_leaves_the_global_backend_alone() -> None:
+    code = (
+        "import sys, torch, tempfile\n"
+        "from hf_embinit.training.figures import plot_embedding_distribution as plot\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "plot(torch.ones(3, 4), tempfile.mkdtemp() + '/x.png')\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

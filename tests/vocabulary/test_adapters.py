@@ -1,0 +1,315 @@
+"""Adapters with their vocabulary: equal logits, to the bit, after saving, loading, merging and reloading."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+
+import pytest
+import torch
+from builders.tiny_models import t5_with_separate_head
+from builders.tiny_tokenizers import logits, model, tokenizer
+from peft import LoraConfig, PeftModel, TrainableTokensConfig, get_peft_model
+from transformers import Trainer, TrainingArguments
+
+import hf_embinit
+from hf_embinit import expand_vocabulary, load_adapter, merge_adapter, save_vocabulary, train_new_rows_only
+from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VocabularyWarning
+from hf_embinit.tables import EmbeddingTables
+from hf_embinit.vocabulary import VocabularyCallback, carry_vocabulary
+from hf_embinit.vocabulary.adapters import MANIFEST, ROWS
+
+NEW = [" zyxomma", " qorvex"]
+TEXT = f"the{NEW[0]} and the{NEW[1]} see"
+EMBEDDING = {"gpt2": "wte", "llama": "embed_tokens"}
+ATTENTION = {"gpt2": "c_attn", "llama": "q_proj"}
+CONFIGS = {
+    "rows": lambda m, new, **more: hf_embinit.peft_config_for_new_tokens(m, new, **more),
+    "tokens": lambda m, new, **more: TrainableTokensConfig(
+        token_indices=new, target_modules=[EMBEDDING[m.config.model_type]]
+    ),
+    "lora": lambda m, new, **more: LoraConfig(target_modules=[ATTENTION[m.config.model_type]], **more),
+    "embedding saved": lambda m, new, **more: LoraConfig(
+        target_modules=[ATTENTION[m.config.model_type]],
+        modules_to_save=[EMBEDDING[m.config.model_type]],
+        **more,
+    ),
+    "head saved": lambda m, new, **more: LoraConfig(
+        target_modules=[ATTENTION[m.config.model_type]], modules_to_save=["lm_head"], **more
+    ),
+    "lora on the embedding": lambda m, new, **more: LoraConfig(
+        target_modules=[EMBEDDING[m.config.model_type]], **more
+    ),
+}
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="peft")
+        yield
+
+
+def saved_base(kind: str, folder, padding: int = 0):
+    t = tokenizer("byte_level")
+    m = model(kind, len(t) + padding)
+    m.save_pretrained(folder)
+    return type(m).from_pretrained(folder).eval(), t
+
+
+def stirred(wrapped):
+    """With every trainable number moved, as after training."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in wrapped.parameters():
+            if p.requires_grad:
+                p.add_(torch.randn(p.shape, generator=generator) / 10)
+    return wrapped.eval()
+
+
+def quietly(work, *given, **named):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return work(*given, **named)
+
+
+def round_trip(wrapped, base_class, tmp_path, ids):
+    """The logits that a PEFT model gives, after checking that they come back."""
+    before = logits(wrapped, ids)
+    quietly(wrapped.save_pretrained, tmp_path / "adapter")
+    loaded = quietly(load_adapter, base_class.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
+    assert torch.equal(logits(loaded, ids), before)
+    merged = quietly(merge_adapter, loaded)
+    after = logits(merged, ids)
+    torch.testing.assert_close(after, before, atol=1e-4, rtol=1e-4)
+    merged.save_pretrained(tmp_path / "merged")
+    again = base_class.from_pretrained(tmp_path / "merged").eval()
+    assert torch.equal(logits(again, ids), after)
+    EmbeddingTables(again).assert_consistent()
+    return before
+
+
+@pytest.mark.parametrize("ensure", [False, True], ids=["", "ensure_weight_tying"])
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_logits_come_back_after_loading_and_after_merging(kind, config, ensure, tmp_path) -> None:
+    m, t = saved_base(kind, tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
+    more = {"ensure_weight_tying": True} if ensure else {}
+    wrapped = quietly(get_peft_model, m, CONFIGS[config](m, new, **more))
+    carry_vocabulary(wrapped)
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    assert set(new) <= set(ids[0].tolist())
+    round_trip(stirred(wrapped), type(m), tmp_path, ids)
+
+
+@pytest.mark.parametrize("multiple", [None, 64])
+def test_padded_tables(multiple, tmp_path) -> None:
+    """New tokens on padding rows of the base, and rows that a multiple adds."""
+    m, t = saved_base("llama", tmp_path / "base", padding=1)
+    new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=(), pad_to_multiple_of=multiple).token_ids
+    wrapped = get_peft_model(m, hf_embinit.peft_config_for_new_tokens(m, new, target_modules=["q_proj"]))
+    round_trip(stirred(wrapped), type(m), tmp_path, torch.tensor([t(TEXT)["input_ids"]]))
+    assert m.config.vocab_size == (322 if multiple is None else 384)
+
+
+def test_a_head_with_a_bias(tmp_path) -> None:
+    m, t = saved_base("bert", tmp_path / "base")
+    expand_vocabulary(m, t, NEW, "mean_cov", prefixes=())
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["query"]))
+    carry_vocabulary(wrapped)
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    round_trip(stirred(wrapped), type(m), tmp_path, ids)
+
+
+def test_a_separate_t5_head(tmp_path) -> None:
+    from builders.tiny_models import word_tokenizer
+
+    m = t5_with_separate_head()
+    m.save_pretrained(tmp_path / "base")
+    m = type(m).from_pretrained(tmp_path / "base").eval()
+    assert m.lm_head.weight is not m.shared.weight
+    t = word_tokenizer()
+    new = expand_vocabulary(m, t, ["zyxomma", "qorvex"], "mean_cov", prefixes=()).token_ids
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["q"]))
+    carry_vocabulary(wrapped)
+    round_trip(stirred(wrapped), type(m), tmp_path, torch.tensor([[1, 2, *new]]))
+
+
+def test_a_model_that_grew_under_patch(tmp_path) -> None:
+    m, t = saved_base("gpt2", tmp_path / "base")
+    hf_embinit.patch(m)
+    t.add_tokens(NEW)
+    m.resize_token_embeddings(len(t))
+    wrapped = get_peft_model(m, hf_embinit.peft_config_for_new_tokens(m, [320, 321]))
+    round_trip(stirred(wrapped), type(m), tmp_path, torch.tensor([t(TEXT)["input_ids"]]))
+
+
+def test_rows_trained_beside_lora_are_not_lost(tmp_path) -> None:
+    m, t = saved_base("gpt2", tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    before = m.transformer.wte.weight[new].clone()
+    with (
+        pytest.warns(VocabularyWarning, match="the adapter does not hold them"),
+        train_new_rows_only(wrapped, new, freeze_rest=False),
+    ):
+        optimizer = torch.optim.AdamW([p for p in wrapped.parameters() if p.requires_grad], lr=1e-2)
+        for _ in range(3):
+            wrapped(input_ids=ids, labels=ids).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert not torch.equal(m.transformer.wte.weight[new], before)
+    round_trip(wrapped.eval(), type(m), tmp_path, ids)
+
+
+def test_rows_that_peft_froze_afterwards_are_an_error() -> None:
+    t = tokenizer("byte_level")
+    m = model("gpt2", len(t))
+    new = expand_vocabulary(m, t, NEW, prefixes=()).token_ids
+    with train_new_rows_only(m, new, freeze_rest=False):
+        wrapped = get_peft_model(m, LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+        optimizer = torch.optim.SGD([p for p in wrapped.parameters() if p.requires_grad], lr=0.1)
+        wrapped(input_ids=torch.tensor([new]), labels=torch.tensor([new])).loss.backward()
+        with pytest.raises(InvalidArgumentError, match="was frozen after train_new_rows_only"):
+            optimizer.step()
+
+
+def test_checkpoints_of_trainer_carry_it_by_the_callback(tmp_path) -> None:
+    m, t = saved_base("llama", tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
+    rows = {"embed_tokens": new, "lm_head": new}
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["q_proj"], trainable_token_indices=rows))
+    ids = t(TEXT)["input_ids"]
+    args = TrainingArguments(
+        str(tmp_path / "run"), max_steps=2, save_steps=2, use_cpu=True, report_to=[], disable_tqdm=True
+    )
+    data = [{"input_ids": ids, "labels": ids}] * 8
+    quietly(Trainer(wrapped, args, train_dataset=data, callbacks=[VocabularyCallback()]).train)
+    checkpoint = tmp_path / "run" / "checkpoint-2"
+    assert (checkpoint / MANIFEST).is_file() and (checkpoint / ROWS).stat().st_size < 2000
+    base = type(m).from_pretrained(tmp_path / "base")
+    loaded = load_adapter(base, checkpoint).eval()
+    ids = torch.tensor([ids])
+    assert torch.equal(logits(loaded, ids), logits(wrapped.eval(), ids))
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    """Folder of a base and of an adapter, and the base's class."""
+    m, t = saved_base("gpt2", tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
+    m.save_pretrained(tmp_path / "expanded")
+    wrapped = get_peft_model(m, hf_embinit.peft_config_for_new_tokens(m, new))
+    quietly(wrapped.save_pretrained, tmp_path / "adapter")
+    return tmp_path, type(m)
+
+
+def test_a_base_that_has_grown_alike_is_as_good(adapter) -> None:
+    folder, base_class = adapter
+    loaded = load_adapter(base_class.from_pretrained(folder / "expanded"), folder / "adapter")
+    assert loaded.config.vocab_size == 322
+    assert len(hf_embinit.read_manifest(loaded.get_base_model())) == 1
+
+
+def refused(base, folder, match) -> None:
+    state, config = copy.deepcopy(base.state_dict()), base.config.to_dict()
+    with pytest.raises(InvalidArgumentError, match=match):
+        load_adapter(base, folder / "adapter")
+    assert base.config.to_dict() == config and not hasattr(base, "peft_config")
+    assert all(torch.equal(v, state[k]) for k, v in base.state_dict().items())
+
+
+def test_other_bases_are_refused_untouched(adapter) -> None:
+    folder, base_class = adapter
+    load = base_class.from_pretrained
+    refused(model("gpt2", 300), folder, "base has 300 rows, but .* a model of 320 before it grew to 322")
+    refused(model("gpt2", 322), folder, "base has 322 rows")
+    other = load(folder / "base")
+    other.transformer.wte.weight.data[7] += 1
+    refused(other, folder, "the old rows of transformer.wte.weight are not those")
+    other = load(folder / "base")
+    other.config.embinit = [{"event": "initialize"}]
+    refused(other, folder, "a history of its own")
+    refused(model("llama", 320), folder, "ties its tables otherwise|has no rows for")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_base_in_a_coarser_dtype_is_known(adapter, dtype) -> None:
+    folder, base_class = adapter
+    loaded = load_adapter(base_class.from_pretrained(folder / "base", dtype=dtype), folder / "adapter")
+    assert loaded.get_base_model().transformer.wte.weight.dtype == dtype
+
+
+def test_peft_alone_on_the_base_names_the_way_out(adapter) -> None:
+    folder, base_class = adapter
+    with (
+        pytest.warns(UserWarning, match="load_with_hf_embinit_load_adapter"),
+        pytest.raises(IndexError),
+    ):
+        PeftModel.from_pretrained(base_class.from_pretrained(folder / "base"), folder / "adapter")
+
+
+def test_damaged_and_absent_files(adapter) -> None:
+    folder, base_class = adapter
+    base = base_class.from_pretrained(folder / "base")
+    file = folder / "adapter" / MANIFEST
+    good = file.read_text()
+    for text in ("", "[]", "{}", '{"sides": {"shared": {"rows": "x", "ids": []}}}', good[:-20]):
+        file.write_text(text)
+        refused(base, folder, "cannot be read")
+    file.write_text(good)
+    (folder / "adapter" / ROWS).write_bytes(b"nothing")
+    refused(base, folder, "cannot be read")
+    file.unlink()
+    with pytest.raises(DataNotFoundError, match=r"has no embinit\.json"):
+        load_adapter(base, folder / "adapter")
+
+
+def test_what_an_adapter_cannot_say_is_refused(adapter) -> None:
+    folder, base_class = adapter
+    file = folder / "adapter" / MANIFEST
+    manifest = json.loads(file.read_text())
+    manifest["events"].append({"event": "prune_vocabulary", "rows": [322, 300]})
+    file.write_text(json.dumps(manifest))
+    refused(base_class.from_pretrained(folder / "base"), folder, "was changed by 'prune_vocabulary'")
+
+
+def test_nothing_is_written_where_nothing_grew(tmp_path) -> None:
+    m = model("gpt2", 320)
+    assert not save_vocabulary(m, tmp_path)
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    carry_vocabulary(wrapped)
+    quietly(wrapped.save_pretrained, tmp_path)
+    assert not (tmp_path / MANIFEST).exists()
+    with pytest.raises(InvalidArgumentError, match="has no adapter to merge"):
+        merge_adapter(model("gpt2", 320))
+
+
+def test_lora_on_both_tied_tables_that_peft_cannot_load_is_refused(tmp_path) -> None:
+    m, t = saved_base("gpt2", tmp_path / "base")
+    expand_vocabulary(m, t, NEW, prefixes=())
+    config = LoraConfig(target_modules=["wte", "lm_head"], ensure_weight_tying=True)
+    wrapped = quietly(get_peft_model, m, config)
+    carry_vocabulary(wrapped)
+    quietly(wrapped.save_pretrained, tmp_path / "adapter")
+    with pytest.raises(InvalidArgumentError, match="PEFT left 2 tensors"):
+        quietly(load_adapter, type(m).from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+
+
+def test_a_configuration_that_carries_can_be_copied_and_outlives_its_model(tmp_path) -> None:
+    import gc
+    import pickle
+
+    m, t = saved_base("gpt2", tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, prefixes=()).token_ids
+    config = hf_embinit.peft_config_for_new_tokens(m, new)
+    copy.deepcopy(config).save_pretrained(tmp_path / "copied")
+    assert (tmp_path / "copied" / MANIFEST).is_file()
+    pickle.loads(pickle.dumps(config)).save_pretrained(tmp_path / "pickled")
+    del m
+    gc.collect()
+    with pytest.warns(VocabularyWarning, match="without new rows"):
+        config.save_pretrained(tmp_path / "alone")

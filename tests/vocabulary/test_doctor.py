@@ -1,0 +1,197 @@
+"""`doctor`: one broken model or folder for each finding; `repair` refills rows and nothing else."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from builders.tiny_tokenizers import model, tokenizer
+from tokenizers import AddedToken
+
+from hf_embinit import doctor, expand_vocabulary, read_manifest, repair
+from hf_embinit.__main__ import main
+from hf_embinit.errors import InvalidArgumentError
+
+
+def healthy(kind: str = "gpt2", rows: int = 320):
+    t = tokenizer("byte_level")
+    m = model(kind, rows)
+    for config in (m.config, m.generation_config):
+        config.bos_token_id = config.eos_token_id = 0
+    return m, t
+
+
+def codes(m, t=None) -> dict[str, str]:
+    return {finding.code: finding.severity for finding in doctor(m, t)}
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_healthy_model_has_nothing(kind, tmp_path) -> None:
+    m, t = healthy(kind)
+    assert doctor(m, t) == []
+    m.save_pretrained(tmp_path)
+    t.save_pretrained(tmp_path)
+    assert doctor(tmp_path) == []
+
+
+def break_config_size(m, t):
+    m.config.vocab_size = 300
+
+
+def break_configured_id(m, t):
+    m.config.image_token_index = 400
+
+
+def break_tokenizer_size(m, t):
+    t.add_tokens(["zyxomma"])
+
+
+def break_special_id(m, t):
+    m.config.eos_token_id = 7
+
+
+def break_zero(m, t):
+    m.get_input_embeddings().weight.data[300] = 0
+
+
+def break_eos(m, t):
+    m.get_input_embeddings().weight.data[0] = 0
+
+
+def break_nan(m, t):
+    m.get_input_embeddings().weight.data[300, 3] = torch.nan
+
+
+def break_equal(m, t):
+    weight = m.get_input_embeddings().weight.data
+    weight[300] = weight[301]
+
+
+def break_far(m, t):
+    m.get_input_embeddings().weight.data[300] *= 1000
+
+
+def break_tie(m, t):
+    m.lm_head.weight = torch.nn.Parameter(m.lm_head.weight.detach() + 1)
+
+
+def break_tie_in_config(m, t):
+    m.config.tie_word_embeddings = False
+
+
+def break_equal_new_rows(m, t):
+    expand_vocabulary(m, t, [" zyxomma", " qorvex"], "mean", prefixes=())
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "severity"),
+    [
+        (break_config_size, "config_size", "error"),
+        (break_configured_id, "configured_id_beyond_rows", "error"),
+        (break_tokenizer_size, "ids_beyond_rows", "error"),
+        (break_special_id, "special_id_differs", "warning"),
+        (break_zero, "rows_of_zeros", "warning"),
+        (break_eos, "special_token_untrained", "error"),
+        (break_nan, "rows_not_finite", "error"),
+        (break_equal, "equal_rows", "warning"),
+        (break_far, "far_rows", "note"),
+        (break_tie, "tie_only_in_config", "error"),
+        (break_tie_in_config, "tie_not_in_config", "warning"),
+        (break_equal_new_rows, "equal_new_rows", "warning"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_each_finding(damage, code, severity) -> None:
+    m, t = healthy()
+    damage(m, t)
+    found = codes(m, t)
+    assert found.get(code) == severity, found
+    order = [finding.severity for finding in doctor(m, t)]
+    assert order == sorted(order, key=["error", "warning", "note"].index)
+
+
+def test_rows_beyond_the_tokenizer_are_a_note_and_padding_is_no_fault() -> None:
+    m, t = healthy(rows=384)
+    m.transformer.wte.weight.data[320:] = 0
+    assert codes(m, t) == {"rows_beyond_tokenizer": "note"}
+
+
+def test_a_row_of_negative_entries_is_no_row_of_zeros() -> None:
+    """What `amax <= eps`, the test that many copy, takes for an untrained row."""
+    m, t = healthy()
+    m.transformer.wte.weight.data[300] = -m.transformer.wte.weight.data[300].abs()
+    assert m.transformer.wte.weight.data[300].amax() <= 0
+    assert doctor(m, t) == []
+
+
+def test_an_added_token_that_normalisation_swallows() -> None:
+    t = tokenizer("wordpiece")
+    m = model("bert", len(t) + 1)
+    t.add_tokens([AddedToken("a zyx", single_word=True)])
+    t.add_tokens([AddedToken("zyx", single_word=True)])
+    swallowed = [f for f in doctor(m, t) if f.code == "added_token_swallowed"]
+    assert swallowed and "'zyx'" in swallowed[0].message
+
+
+def test_folders_that_cannot_be_read_are_findings(tmp_path) -> None:
+    m, t = healthy()
+    m.save_pretrained(tmp_path)
+    t.save_pretrained(tmp_path)
+    config = tmp_path / "config.json"
+    good = config.read_text()
+    for text in ("", "[]", "{}", good[:-30], good.replace('"vocab_size": 320', '"vocab_size": 300')):
+        config.write_text(text)
+        assert codes(tmp_path).get("cannot_be_loaded") == "error", text[:20]
+    config.write_text(good)
+    (tmp_path / "model.safetensors").write_bytes(b"nothing")
+    assert codes(tmp_path) == {"cannot_be_loaded": "error"}
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert codes(tmp_path)["tokenizer_cannot_be_loaded"] == "error"
+
+
+def test_a_head_that_is_not_in_the_files(tmp_path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    m, _ = healthy("llama")
+    m.save_pretrained(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert codes(tmp_path)["never_loaded"] == "error"
+
+
+def test_repair_refills_what_is_broken_and_records_it() -> None:
+    m, t = healthy()
+    before = m.transformer.wte.weight.detach().clone()
+    m.transformer.wte.weight.data[300] = 0
+    m.transformer.wte.weight.data[310] = torch.nan
+    assert repair(m, t) == [300, 310]
+    now = m.transformer.wte.weight.detach()
+    others = [i for i in range(320) if i not in (300, 310)]
+    assert torch.equal(now[others], before[others])
+    torch.testing.assert_close(now[300], before[others].mean(0))
+    assert "rows_of_zeros" not in codes(m, t)
+    assert read_manifest(m)[-1]["event"] == "repair" and read_manifest(m)[-1]["rows"] == [300, 310]
+    assert repair(*healthy()) == []
+    for rows in ([320], [-1], [True], ["a"]):
+        with pytest.raises(InvalidArgumentError, match="rows has"):
+            repair(m, t, rows=rows)
+
+
+def test_the_command(tmp_path, capsys) -> None:
+    m, t = healthy()
+    m.save_pretrained(tmp_path / "good")
+    t.save_pretrained(tmp_path / "good")
+    assert main(["doctor", str(tmp_path / "good")]) == 0
+    assert capsys.readouterr().out.strip() == "nothing found"
+    m.transformer.wte.weight.data[300] = 0
+    m.save_pretrained(tmp_path / "bad")
+    t.save_pretrained(tmp_path / "bad")
+    fixed = str(tmp_path / "fixed")
+    assert main(["doctor", str(tmp_path / "bad"), "--json", "--fix", fixed]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert [f["code"] for f in told["findings"]] == ["rows_of_zeros"] and told["repaired"] == [300]
+    assert main(["doctor", fixed]) == 0
+    (tmp_path / "bad" / "config.json").write_text("{}")
+    assert main(["doctor", str(tmp_path / "bad")]) == 4

@@ -1,0 +1,352 @@
+"""`expand_vocabulary`: what it adds, what it leaves alone, what it says."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from builders.tiny_tokenizers import FAMILIES, logits, model, texts, tokenizer
+from tokenizers import AddedToken
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
+from hf_embinit.manifest import read_manifest
+from hf_embinit.measures.divergence import kl_divergence
+from hf_embinit.tables import EmbeddingTables
+from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
+
+NEW = [" zyxomma", " qorvex", " blimp"]
+
+
+def pair(kind: str = "gpt2", *, rows: int = 0, **config):
+    """A byte-level tokenizer and a model with that many rows more than it has tokens."""
+    t = tokenizer("byte_level")
+    return model(kind, len(t) + rows, **config), t
+
+
+def ids_of(t, text: str) -> torch.Tensor:
+    return torch.tensor([t(text)["input_ids"]])
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "bart"])
+@pytest.mark.parametrize("init", ["mean", "mean_cov", "subword_mean", "zeros", "default"])
+def test_old_logits_stay_and_the_report_is_what_a_user_would_measure(
+    kind, init, global_rng_untouched
+) -> None:
+    m, t = pair(kind)
+    before_t, text = copy.deepcopy(t), texts()[0]
+    before = logits(m, ids_of(t, text))
+    report = expand_vocabulary(m, t, NEW, init, prefixes=[text])
+    after = logits(m, ids_of(before_t, text))
+    n = len(before_t)
+    assert m.config.vocab_size == len(t) == n + 3 == after.shape[-1]
+    torch.testing.assert_close(after[..., :n], before, atol=1e-5, rtol=1e-5)
+    kl = kl_divergence(before, after)
+    assert report.shift.prefixes == kl.numel()
+    assert report.shift.kl_mean == pytest.approx(float(kl.mean()), rel=1e-6)
+    assert report.shift.kl_max == pytest.approx(float(kl.max()), rel=1e-6)
+    mass = after.double().softmax(-1)[..., n:].sum(-1)
+    assert report.shift.mass_mean == pytest.approx(float(mass.mean()), rel=1e-6)
+    assert report.bound is not None and math.isclose(report.bound, math.log1p(3 / report.tables[0]["usable"]))
+    if init == "mean":  # tied with a bias, final_logits_bias and untied alike
+        assert report.shift.kl_max <= report.bound + 1e-6
+    assert t(text)["input_ids"] == before_t(text)["input_ids"]
+    assert t.decode(t(f"the{NEW[0]} is")["input_ids"]) == f"the{NEW[0]} is"
+
+
+def test_padding_rows_are_used_and_none_is_cut_off() -> None:
+    """len(tokenizer) + k would shrink the matrix, and leave the new tokens on rows that nobody filled."""
+    for rows, expected in ((64, 320 + 64), (2, 320 + 3), (3, 320 + 3)):
+        m, t = pair(rows=rows)
+        table = EmbeddingTables(m).input_tables[0]
+        with torch.no_grad():
+            table.parameter[len(t) :] = 0.0
+        old = table.parameter.detach().clone()
+        report = expand_vocabulary(m, t, NEW, "subword_mean")
+        weight = m.transformer.wte.weight
+        assert len(weight) == m.config.vocab_size == max(expected, len(t)) >= len(old)
+        assert report.token_ids == t.convert_tokens_to_ids(NEW) == [320, 321, 322]
+        kept = [i for i in range(len(old)) if i not in report.token_ids]
+        assert torch.equal(weight[kept], old[kept])
+        for plan in report.tokens:
+            pieces = tokenizer("byte_level")(plan.token)["input_ids"]
+            assert torch.allclose(weight[plan.id], old[pieces].mean(0), atol=1e-6)
+            assert plan.reused == (plan.id < len(old))
+            assert plan.source == t.convert_ids_to_tokens(pieces)
+
+
+def test_rows_of_padding_are_initialised_and_do_not_take_the_probability() -> None:
+    m, t = pair()
+    report = expand_vocabulary(m, t, NEW, pad_to_multiple_of=64)
+    assert m.config.vocab_size == report.new_num_embeddings == 384
+    assert report.bound == pytest.approx(math.log1p(64 / 320))
+    assert report.shift.kl_max <= report.bound + 1e-6
+    assert report.filled_rows == list(range(320, 384))
+
+
+def test_overrides_in_one_call() -> None:
+    m, t = pair("llama")
+    the = t(" the")["input_ids"]
+    assert len(the) == 1
+    old = {table.name: EmbeddingTables(m).read(table).clone() for table in EmbeddingTables(m).own_tables}
+    report = expand_vocabulary(
+        m,
+        t,
+        NEW,
+        "mean",
+        overrides={
+            NEW[0]: ("copy", " the"),
+            NEW[1]: ("description", {"text": "a man with a dog"}),
+        },
+    )
+    pieces = tokenizer("byte_level")("a man with a dog")["input_ids"]
+    for table in EmbeddingTables(m).own_tables:
+        rows = EmbeddingTables(m).read(table)[320:]
+        assert torch.equal(rows[0], old[table.name][the[0]])
+        assert torch.allclose(rows[1], old[table.name][pieces].mean(0), atol=1e-6)
+        assert torch.allclose(rows[2], old[table.name].mean(0), atol=1e-5)
+    assert [plan.init for plan in report.tokens] == ["copy", "description", "mean"]
+    assert report.tokens[0].source == ["Ġthe"] and report.tokens[2].source is None
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_be_done() -> None:
+    m, t = pair()
+    state, vocabulary = copy.deepcopy(m.state_dict()), dict(t.get_vocab())
+    plan = expand_vocabulary(m, t, NEW, "subword_mean", dry_run=True, pad_to_multiple_of=8)
+    assert t.get_vocab() == vocabulary and not hasattr(m.config, "embinit")
+    assert all(torch.equal(value, state[name]) for name, value in m.state_dict().items())
+    assert (plan.dry_run, plan.old_num_embeddings, plan.new_num_embeddings) == (True, 320, 328)
+    assert "would add 3 tokens by subword_mean" in str(plan)
+    done = expand_vocabulary(m, t, NEW, "subword_mean", pad_to_multiple_of=8)
+    assert done.tokens == plan.tokens and done.coverage == plan.coverage
+
+
+@pytest.mark.parametrize(
+    ("tokens", "options", "error", "message"),
+    [
+        ([""], {}, InvalidArgumentError, "empty token ''"),
+        ([" ok", "  "], {}, InvalidArgumentError, "empty token"),
+        (["Ok", 3], {}, InvalidArgumentError, "expected strings or AddedToken"),
+        ("word", {}, InvalidArgumentError, "expected a list of tokens"),
+        ([], {}, InvalidArgumentError, "no token that the tokenizer lacks"),
+        (NEW, {"init": "meen"}, UnknownNameError, "Did you mean: mean"),
+        (NEW, {"init": "wechsel_of_nothing"}, UnknownNameError, "Unknown init"),
+        (NEW, {"init": "copy"}, InvalidArgumentError, "of= is missing"),
+        (NEW, {"init": "copy", "of": "no such token"}, InvalidArgumentError, "is not one old token"),
+        (NEW, {"init": "mean", "scale": 2.0}, InvalidArgumentError, "has no option 'scale'"),
+        (NEW, {"overrides": {"other": "zeros"}}, InvalidArgumentError, "none of the new tokens"),
+        (NEW, {"overrides": {NEW[0]: ("mean", "king")}}, InvalidArgumentError, "has no option"),
+        (
+            NEW,
+            {"overrides": {NEW[0]: ["copy"]}},
+            InvalidArgumentError,
+            r"expected a name or \(name, option\)",
+        ),
+        (NEW, {"pad_to_multiple_of": 0}, InvalidArgumentError, "pad_to_multiple_of=0"),
+        (NEW, {"init": "pretrained_map"}, InvalidArgumentError, "needs vectors="),
+        (NEW, {"side": "target"}, UnsupportedModelError, "no target vocabulary"),
+    ],
+)
+def test_errors_leave_model_and_tokenizer_as_they_were(tokens, options, error, message) -> None:
+    m, t = pair()
+    state, vocabulary, config = copy.deepcopy(m.state_dict()), dict(t.get_vocab()), m.config.to_dict()
+    with pytest.raises(error, match=message):
+        expand_vocabulary(m, t, tokens, **options)
+    assert t.get_vocab() == vocabulary and m.config.to_dict() == config
+    assert list(m.state_dict()) == list(state)
+    assert all(torch.equal(value, state[name]) for name, value in m.state_dict().items())
+
+
+def test_a_tokenizer_of_another_model_is_an_error() -> None:
+    m = model("gpt2", 300)
+    with pytest.raises(InvalidArgumentError, match="ids up to 319, but the model has 300 rows"):
+        expand_vocabulary(m, tokenizer("byte_level"), NEW)
+
+
+def test_duplicates_and_known_tokens_are_named_and_not_added() -> None:
+    m, t = pair()
+    with pytest.warns(VocabularyWarning) as caught:
+        report = expand_vocabulary(m, t, [NEW[0], NEW[0], "Ġthe", " the"])
+    told = [str(w.message) for w in caught]
+    assert told == [
+        "the token ' zyxomma' is given twice; it is added once",
+        "the token 'Ġthe' is in the vocabulary already; its row stays as it is",
+        "the text ' the' is one token already, 'Ġthe'; its row stays as it is",
+    ]
+    assert [plan.token for plan in report.tokens] == [NEW[0]] and len(t) == 321
+    with (
+        pytest.warns(VocabularyWarning),
+        pytest.raises(InvalidArgumentError, match="no token that the tokenizer"),
+    ):
+        expand_vocabulary(m, t, ["Ġthe"])
+
+
+def test_tokens_that_the_normaliser_changes() -> None:
+    t = tokenizer("wordpiece")
+    m = model("bert", len(t))
+    with pytest.warns(
+        VocabularyWarning, match="changes the token 'Zyxomma': it matches and writes 'zyxomma'"
+    ):
+        expand_vocabulary(m, t, ["Zyxomma"])
+    with pytest.raises(InvalidArgumentError, match="never produce"):
+        expand_vocabulary(m, t, ["Qorvex", "qorveX"])  # the same to this tokenizer
+    t = tokenizer("sentencepiece_bpe")
+    with pytest.raises(InvalidArgumentError, match=r"never produce the new token ' Zyxomma' but makes \["):
+        expand_vocabulary(model("llama", len(t)), t, [" Zyxomma"])
+
+
+def test_pieces_come_from_the_tokenizer_before_the_tokens_were_added() -> None:
+    """One new token inside another: averaging a fresh row is the classic mistake."""
+    m, t = pair()
+    old = m.transformer.wte.weight.detach().clone()
+    report = expand_vocabulary(m, t, [" qor", " qorvex"], "subword_mean")
+    for plan in report.tokens:
+        pieces = tokenizer("byte_level")(plan.token)["input_ids"]
+        assert max(pieces) < 320
+        assert torch.allclose(m.transformer.wte.weight[plan.id], old[pieces].mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_mean_cov_rows_stay_apart_in_low_precision(dtype) -> None:
+    m, t = pair("llama")
+    m.to(dtype)
+    report = expand_vocabulary(m, t, [f" zyx{c}q" for c in "abcdefghij"], "mean_cov", prefixes=())
+    for table in EmbeddingTables(m).own_tables:
+        rows = EmbeddingTables(m).read(table)[320:].float()
+        assert len(torch.unique(rows, dim=0)) == 10
+        least = torch.pdist(rows).min()
+        assert report.min_distance[table.name] == pytest.approx(float(least), rel=1e-4) and least > 0
+
+
+def test_equal_rows_of_different_tokens_are_told() -> None:
+    m, t = pair()
+    with pytest.warns(VocabularyWarning, match="equal rows in transformer.wte.weight"):
+        expand_vocabulary(m, t, NEW, "copy", of=" the")
+    assert expand_vocabulary(*pair(), NEW, "mean").min_distance == {"transformer.wte.weight": 0.0}
+
+
+def test_the_round_trip_keeps_rows_tokenizer_and_how_they_were_made(tmp_path) -> None:
+    m, t = pair("llama")
+    report = expand_vocabulary(m, t, NEW, "mean_cov", seed=7, overrides={NEW[2]: "zeros"}, scale=1e-3)
+    m.save_pretrained(tmp_path)
+    t.save_pretrained(tmp_path)
+    again, t2 = AutoModelForCausalLM.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    text = f"the{NEW[0]} and{NEW[2]}"
+    assert t2(text)["input_ids"] == t(text)["input_ids"]
+    assert {320, 322} <= set(t2(text)["input_ids"])
+    assert torch.equal(logits(again, ids_of(t2, text)), logits(m, ids_of(t, text)))
+    (event,) = read_manifest(tmp_path)
+    assert (event["event"], event["init"], event["seed"], event["options"]) == (
+        "expand_vocabulary",
+        "mean_cov",
+        7,
+        {"scale": 1e-3},
+    )
+    assert event["tokens"] == dict(zip(NEW, report.token_ids, strict=True)) and event["rows"] == [320, 323]
+    assert event["overrides"] == {NEW[2]: ["zeros", {}]}
+
+
+def test_rows_that_statistics_leave_out_are_found_and_can_be_given() -> None:
+    m, t = pair()
+    with torch.no_grad():
+        m.transformer.wte.weight[[5, 9]] = 0.0
+    old = m.transformer.wte.weight.detach().clone()
+    given = copy.deepcopy(m)
+    report = expand_vocabulary(m, copy.deepcopy(t), NEW, prefixes=())
+    assert report.tables[0]["left_out"] == {"zero": [5, 9]} and report.tables[0]["usable"] == 318
+    kept = [i for i in range(320) if i not in (5, 9)]
+    torch.testing.assert_close(m.transformer.wte.weight[320], old[kept].mean(0))
+    assert report.bound == pytest.approx(math.log1p(3 / 318))
+    report = expand_vocabulary(given, t, NEW, prefixes=(), exclude_rows=range(100))
+    assert report.tables[0]["left_out"] == {"given": list(range(100))}
+    torch.testing.assert_close(given.transformer.wte.weight[321], old[100:].mean(0))
+
+
+def test_the_seed_decides() -> None:
+    rows = []
+    for seed in (0, 0, 1):
+        m, t = pair()
+        expand_vocabulary(m, t, NEW, "mean_cov", seed=seed, prefixes=())
+        rows.append(m.transformer.wte.weight[320:].clone())
+    assert torch.equal(rows[0], rows[1]) and not torch.equal(rows[0], rows[2])
+
+
+def test_generated_prefixes_are_the_same_every_time_and_can_be_left_out() -> None:
+    first, again = (expand_vocabulary(*pair(), NEW, "zeros") for _ in range(2))
+    assert first.shift == again.shift and first.shift.prefixes == 64
+    assert 0 <= first.shift.top1_agreement <= 1 and first.shift.kl_mean > 0
+    assert expand_vocabulary(*pair(), NEW, "zeros", prefixes=()).shift is None
+
+
+def test_training_mode_and_wrappers_stay() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    m, t = pair("llama")
+    m.train()
+    expand_vocabulary(m, t, NEW)
+    assert m.training
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["q_proj"]))
+    report = expand_vocabulary(wrapped, t, [" morqel"])
+    assert report.token_ids == [323] and wrapped.get_base_model().config.vocab_size == 324
+    assert report.trainable_token_indices == {"model.embed_tokens": [323], "lm_head": [323]}
+
+
+def test_special_tokens_keep_being_special() -> None:
+    m, t = pair()
+    report = expand_vocabulary(m, t, [AddedToken("<|im_start|>", special=True)], "description", text="start")
+    ids = t("<|im_start|>the man")["input_ids"]
+    assert ids[0] == report.token_ids[0]
+    assert t.decode(ids, skip_special_tokens=True) == "the man"
+
+
+def test_the_report_reads_and_serialises() -> None:
+    import json
+
+    m, t = pair("llama", rows=1)
+    tokens = [f" zy{c}qx" for c in "abcdefghijklm"]
+    report = expand_vocabulary(m, t, tokens, "subword_mean", overrides={tokens[1]: "mean"})
+    text = str(report)
+    assert "added 13 tokens by subword_mean (seed 0), rows 321 -> 333" in text
+    assert "  320 ' zyaqx': subword_mean of Ġ" in text and "(padding row)" in text
+    assert "    321 ' zybqx': mean\n" in text and "... and 3 more" in text
+    assert "KL(p || p') over 64 prefixes" in text and "smallest distance between new rows" in text
+    assert "statistics over 320 rows, without 1 beyond_tokenizer, 1 refilled" in text
+    assert json.loads(json.dumps(report.to_dict()))["tokens"][1]["init"] == "mean"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_gets_tokens_that_it_then_uses(family) -> None:
+    t = tokenizer(family)
+    m = model("bert" if family == "wordpiece" else "gpt2", len(t))
+    new = propose_tokens(t, texts(), 5) if family != "words" else ["zyxomma"]
+    shorter = sum(len(ids) for ids in t(list(texts()))["input_ids"])
+    report = expand_vocabulary(m, t, new, "subword_mean")
+    encoded = t(list(texts()))["input_ids"]
+    used = {i for ids in encoded for i in ids}
+    if family == "words":
+        assert report.coverage == {"tokens": 1, "with_source": 0, "without_source": ["zyxomma"]}
+    else:
+        assert set(report.token_ids) <= used
+        assert sum(len(ids) for ids in encoded) < shorter
+        assert report.coverage["with_source"] == 5
+
+
+def test_pretrained_map_from_a_file_of_vectors(tmp_path) -> None:
+    m, t = pair()
+    words = [token[1:] for token in t.get_vocab() if token.startswith("Ġ") and token[1:].isalpha()]
+    g = torch.Generator().manual_seed(0)
+    lines = [
+        f"{word} " + " ".join(f"{x:.4f}" for x in torch.randn(6, generator=g).tolist())
+        for word in [*words, "zyxomma", "qorvex"]
+    ]
+    (tmp_path / "v.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    report = expand_vocabulary(m, t, NEW, "pretrained_map", vectors=tmp_path / "v.txt")
+    details = report.tables[0]["details"]
+    assert details["shared_tokens"] == len(words)
+    assert report.coverage == {"tokens": 3, "with_source": 2, "without_source": [" blimp"]}
+    assert "2 of 3 tokens have a source of their own" in str(report)
+    assert report.tables[0]["source"]["name"].endswith("v.txt")
+    rows = m.transformer.wte.weight[320:]
+    assert torch.isfinite(rows).all() and not torch.equal(rows[0], rows[1])

@@ -1,0 +1,224 @@
+"""Training new rows alone: old rows stay to the last bit, in full fine-tuning and through PEFT."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from builders.tiny_models import V, t5_with_separate_head
+from builders.tiny_tokenizers import logits, model, texts, tokenizer
+from transformers import Trainer, TrainingArguments
+
+from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError
+from hf_embinit.tables import EmbeddingTables
+from hf_embinit.vocabulary import expand_vocabulary
+from hf_embinit.vocabulary.new_row_training import peft_config_for_new_tokens, train_new_rows_only
+
+NEW = [" zyxomma", " qorvex", " blimp"]
+TEXT = f"the{NEW[0]} and the{NEW[1]} see a{NEW[2]}"
+
+
+def expanded(kind: str):
+    t = tokenizer("byte_level")
+    m = model(kind, len(t))
+    report = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=())
+    return m, t, report.token_ids
+
+
+def loss_of(m, ids: torch.Tensor) -> torch.Tensor:
+    return m(input_ids=ids, labels=ids).loss
+
+
+def entries(m) -> dict[str, torch.Tensor]:
+    """Every tensor with a row per token, as `[V, ...]`."""
+    tables = EmbeddingTables(m)
+    found = {t.name: tables.read(t).clone() for t in tables.own_tables}
+    for t in tables.output_tables:
+        found.update({f"{t.name} bias {i}": b.clone() for i, b in enumerate(tables.biases(t))})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "freeze_rest", "make_optimizer"),
+    [
+        ("gpt2", True, torch.optim.AdamW),
+        ("gpt2", False, torch.optim.AdamW),
+        ("llama", False, torch.optim.AdamW),
+        ("bert", True, torch.optim.AdamW),
+        ("bart", False, torch.optim.AdamW),
+        ("llama", False, torch.optim.SGD),  # its decay goes through the momentum
+    ],
+)
+def test_old_rows_are_bit_identical_after_100_steps(kind, freeze_rest, make_optimizer) -> None:
+    m, t, new = expanded(kind)
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    assert set(new) <= set(ids[0].tolist())
+    before, others = entries(m), {n: p.detach().clone() for n, p in m.named_parameters()}
+    trainable = {n: p.requires_grad for n, p in m.named_parameters()}
+    options = {"lr": 1e-2, "weight_decay": 0.1} | (
+        {"momentum": 0.9} if make_optimizer is torch.optim.SGD else {}
+    )
+    with train_new_rows_only(m, new, freeze_rest=freeze_rest):
+        optimizer = make_optimizer([p for p in m.parameters() if p.requires_grad], **options)
+        first = None
+        for _ in range(100):
+            loss = loss_of(m, ids)
+            first = loss.item() if first is None else first
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)
+            optimizer.step()
+    assert loss.item() < first
+    old = [i for i in range(323) if i not in new]
+    moved = 0
+    for name, rows in entries(m).items():
+        assert torch.equal(rows[old], before[name][old]), name
+        moved += not torch.equal(rows[new], before[name][new])
+    assert moved
+    tables = {p.name for t in EmbeddingTables(m).tables for p in t.tied.locations}
+    tables |= {p.name for t in EmbeddingTables(m).tables for b in t.bias for p in b.locations}
+    rest = {n: p for n, p in m.named_parameters() if n not in tables}
+    changed = [n for n, p in rest.items() if not torch.equal(p, others[n])]
+    assert (not changed) if freeze_rest else changed
+    assert {n: p.requires_grad for n, p in m.named_parameters()} == trainable
+    state = optimizer.state.get(EmbeddingTables(m).input_tables[0].parameter, {})
+    for value in state.values():
+        if make_optimizer is torch.optim.AdamW and value.dim() == 2:
+            assert not value[old].any()  # the optimizer knows nothing of old rows
+
+
+def test_a_masked_gradient_alone_lets_weight_decay_move_old_rows() -> None:
+    """What the helper is for: the same training with nothing but a gradient mask moves every row."""
+    m, t, new = expanded("gpt2")
+    weight = m.transformer.wte.weight
+    before = weight.detach().clone()
+    mask = torch.zeros(len(weight), 1)
+    mask[new] = 1
+    weight.register_hook(lambda grad: grad * mask)
+    optimizer = torch.optim.AdamW([weight], lr=1e-2, weight_decay=0.1)
+    loss_of(m, torch.tensor([t(TEXT)["input_ids"]])).backward()
+    optimizer.step()
+    assert not torch.equal(weight[:320], before[:320])
+
+
+def test_momentum_from_before_does_not_move_old_rows() -> None:
+    m, t, new = expanded("gpt2")
+    optimizer = torch.optim.AdamW(m.parameters(), lr=1e-2)
+    ids = torch.tensor([t(texts()[0])["input_ids"]])
+    loss_of(m, ids).backward()
+    optimizer.step()
+    before = m.transformer.wte.weight[:320].clone()
+    with train_new_rows_only(m, new, freeze_rest=False):
+        optimizer.step()
+    assert torch.equal(m.transformer.wte.weight[:320], before)
+    optimizer.step()
+    assert not torch.equal(m.transformer.wte.weight[:320], before)  # over when it is over
+
+
+def test_with_trainer_and_accumulation(tmp_path) -> None:
+    m, t, new = expanded("llama")
+    row = t(TEXT)["input_ids"]
+    before = entries(m)
+    args = TrainingArguments(
+        output_dir=str(tmp_path),
+        max_steps=5,
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        learning_rate=1e-2,
+        weight_decay=0.1,
+        use_cpu=True,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+    )
+    with train_new_rows_only(m, new):
+        Trainer(m, args, train_dataset=[{"input_ids": row, "labels": row}] * 8).train()
+    for name, rows in entries(m).items():
+        assert torch.equal(rows[:320], before[name][:320]), name
+        assert not torch.equal(rows[320:], before[name][320:]), name
+
+
+@pytest.mark.parametrize("ids", [[], [-1], [323]])
+def test_ids_are_checked(ids) -> None:
+    m, _, _ = expanded("gpt2")
+    for helper in (train_new_rows_only, peft_config_for_new_tokens):
+        with pytest.raises(InvalidArgumentError, match="expected at least one id, each from 0 to 322"):
+            helper(m, ids)
+
+
+def test_a_resize_meanwhile_is_an_error() -> None:
+    m, _, new = expanded("gpt2")
+    with train_new_rows_only(m, new):
+        optimizer = torch.optim.SGD([m.transformer.wte.weight], lr=0.1)
+        m.resize_token_embeddings(400)
+        m(input_ids=torch.tensor([[1]])).logits.sum().backward()
+        with pytest.raises(InvalidArgumentError, match="was resized while only its new rows were trained"):
+            optimizer.step()
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("lora", [{}, {"r": 2, "target_modules": "all-linear"}], ids=["tokens", "lora"])
+def test_peft_trains_input_and_output_rows_and_saving_keeps_them(kind, lora, tmp_path) -> None:
+    from peft import PeftModel, get_peft_model
+
+    t = tokenizer("byte_level")
+    base = model(kind, len(t))
+    base.save_pretrained(tmp_path / "base")
+    m, t, new = expanded(kind)
+    before = entries(m)
+    if kind == "gpt2" and lora:
+        lora = {**lora, "target_modules": ["c_attn"], "fan_in_fan_out": True}
+    wrapped = get_peft_model(copy.deepcopy(m), peft_config_for_new_tokens(m, new, **lora))
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    torch.testing.assert_close(logits(wrapped, ids), logits(m, ids))
+    wrapped.train()
+    optimizer = torch.optim.AdamW([p for p in wrapped.parameters() if p.requires_grad], lr=1e-2)
+    for _ in range(5):
+        loss_of(wrapped, ids).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    wrapped.eval().save_pretrained(tmp_path / "adapter")
+
+    again, t2 = type(base).from_pretrained(tmp_path / "base"), tokenizer("byte_level")
+    expand_vocabulary(again, t2, NEW, "zeros", prefixes=())  # whatever was there, the adapter brings its rows
+    loaded = PeftModel.from_pretrained(again, tmp_path / "adapter").eval()
+    torch.testing.assert_close(logits(loaded, ids), logits(wrapped, ids), atol=1e-5, rtol=1e-5)
+    merged = loaded.merge_and_unload()
+    torch.testing.assert_close(logits(merged, ids), logits(wrapped, ids), atol=1e-5, rtol=1e-5)
+    for name, rows in entries(merged).items():
+        assert torch.equal(rows[:320], before[name][:320]), name
+        assert not torch.equal(rows[320:], before[name][320:]), name  # the output side of an untied head too
+
+
+def test_peft_is_refused_where_it_would_train_something_else() -> None:
+    m, _, new = expanded("bert")
+    with pytest.raises(UnsupportedModelError, match="has a bias, which PEFT drops"):
+        peft_config_for_new_tokens(m, new)
+    t5 = t5_with_separate_head()  # as flan-T5 and mT5, whose configurations say that it is tied
+    assert t5.config.tie_word_embeddings
+    with pytest.raises(UnsupportedModelError, match=r"separate from .* set it to False first"):
+        peft_config_for_new_tokens(t5, [V - 1])
+
+
+def test_peft_drops_the_bias_of_a_head_that_it_wraps() -> None:
+    """Why a head with a bias is refused; when this fails, PEFT no longer does, and the refusal can go."""
+    from peft import TrainableTokensConfig, get_peft_model
+
+    m, t, new = expanded("bert")
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    before = logits(m, ids)
+    wrapped = get_peft_model(m, TrainableTokensConfig(token_indices=new))
+    assert not torch.allclose(logits(wrapped, ids), before, atol=1e-3)
+
+
+def test_the_report_s_indices_work_in_a_lora_config() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    t = tokenizer("byte_level")
+    m = model("llama", len(t))
+    report = expand_vocabulary(m, t, NEW, prefixes=())
+    wrapped = get_peft_model(
+        m, LoraConfig(target_modules=["q_proj"], trainable_token_indices=report.trainable_token_indices)
+    )
+    assert sum("trainable_tokens_delta" in n for n, p in wrapped.named_parameters() if p.requires_grad) == 2

@@ -1,0 +1,60 @@
+"""`propose_tokens`: frequent words that are split, spelled as the tokenizer uses them."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import pytest
+from builders.tiny_tokenizers import texts, tokenizer
+
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.vocabulary import propose_tokens
+
+
+@pytest.mark.parametrize("family", ["byte_level", "sentencepiece_bpe", "wordpiece", "unigram"])
+def test_words_are_frequent_split_and_used_once_added(family) -> None:
+    t = tokenizer(family)
+    new = propose_tokens(t, texts(), 8)
+    assert len(new) == 8 and len({str(token) for token in new}) == 8
+    extended = copy.deepcopy(t)
+    assert extended.add_tokens(new) == 8
+    for token in new:
+        assert len(t(str(token), add_special_tokens=False)["input_ids"]) > 1
+    before = [t.decode(ids) for ids in t(list(texts()))["input_ids"]]
+    after = extended(list(texts()))["input_ids"]
+    used = Counter(i for ids in after for i in ids)
+    counts = [used[i] for i in extended.convert_tokens_to_ids([str(token) for token in new])]
+    assert min(counts) >= 2
+    if family != "unigram":  # its decoder drops the blank before punctuation that follows an added token
+        assert [extended.decode(ids) for ids in after] == before
+
+
+def test_the_order_is_by_count_then_by_spelling() -> None:
+    corpus = ["the qaz qaz wsx", "the wsx edc rfv", "the edc plm plm", "tgb"] * 2
+    new = [str(token) for token in propose_tokens(tokenizer("byte_level"), corpus, 10)]
+    assert new == [" edc", " plm", " qaz", " wsx", " rfv"]  # `the` is whole; `tgb` never follows a blank
+    assert [str(t) for t in propose_tokens(tokenizer("byte_level"), corpus, 10, min_count=4)] == new[:4]
+    assert [str(t) for t in propose_tokens(tokenizer("byte_level"), corpus, 1, word=r"r.+")] == [" rfv"]
+
+
+def test_spelling_by_family() -> None:
+    corpus = ["a Zyxomma here and a Zyxomma there", "zyxomma"]
+    assert str(propose_tokens(tokenizer("byte_level"), corpus, 1)[0]) == " Zyxomma"
+    assert str(propose_tokens(tokenizer("sentencepiece_bpe"), corpus, 1)[0]) == "Zyxomma"
+    (token,) = propose_tokens(tokenizer("wordpiece"), corpus, 1)
+    assert str(token) == "Zyxomma" and token.single_word  # else "zyxommas" would lose its "##s"
+
+
+@pytest.mark.parametrize(
+    ("corpus", "n", "message"),
+    [
+        ("one string", 3, "expected an iterable of texts"),
+        (["the the"], 3, "no word that is seen 2 times and split: 1 words were read"),
+        ([], 3, "no word"),
+        (["qaz qaz qaz"], 0, "n=0: expected a positive integer"),
+    ],
+)
+def test_bad_requests(corpus, n, message) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        propose_tokens(tokenizer("byte_level"), corpus, n)

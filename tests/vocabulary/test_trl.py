@@ -1,0 +1,146 @@
+"""New tokens in TRL's `SFTTrainer`, as released: its loss sees their rows, its checkpoints keep them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from builders.tiny_tokenizers import logits, model, tokenizer
+
+from hf_embinit import VocabularyCallback, expand_vocabulary, load_adapter, peft_config_for_new_tokens
+from hf_embinit.tables import EmbeddingTables
+
+trl = pytest.importorskip("trl", reason="TRL is not installed")
+
+NEW = [" zyxomma", " qorvex"]
+TEXT = "the zyxomma and the qorvex see a zyxomma"
+TARGETS = {"gpt2": ["c_attn"], "llama": ["q_proj"]}
+KINDS = [pytest.param("gpt2", id="tied"), pytest.param("llama", id="untied")]
+LORA = [pytest.param(False, id="tokens"), pytest.param(True, id="lora")]
+
+
+def expanded(kind: str):
+    t = tokenizer("byte_level")
+    m = model(kind, len(t))
+    t.pad_token = t.eos_token
+    return m, t, expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
+
+
+def trainer(m, t, config, folder, callbacks=None, **arguments):
+    from datasets import Dataset
+
+    args = trl.SFTConfig(
+        str(folder),
+        max_steps=3,
+        save_steps=3,
+        learning_rate=1e-1,
+        per_device_train_batch_size=2,
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        disable_tqdm=True,
+        **arguments,
+    )
+    data = Dataset.from_dict({"text": [TEXT] * 8})
+    return trl.SFTTrainer(
+        m, args=args, train_dataset=data, processing_class=t, peft_config=config, callbacks=callbacks
+    )
+
+
+def fused_loss(m, ids: torch.Tensor) -> torch.Tensor:
+    return -m.get_base_model()(input_ids=ids, labels=ids, fused_lm_head=True).log_probs.mean()
+
+
+def row_gradients(m, loss: torch.Tensor) -> dict[str, torch.Tensor]:
+    m.zero_grad()
+    loss.backward()
+    return {n: p.grad.clone() for n, p in m.named_parameters() if "trainable_tokens_delta" in n}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lora", LORA)
+def test_sft_trains_the_rows_and_its_checkpoint_keeps_them(kind, lora, tmp_path) -> None:
+    from peft import PeftModel
+
+    m, t, new = expanded(kind)
+    options = {"target_modules": TARGETS[kind], "r": 2} if lora else {}
+    config = peft_config_for_new_tokens(m, new, task_type="CAUSAL_LM", **options)
+    run = trainer(m, t, config, tmp_path)
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    assert set(new) <= set(ids[0].tolist())
+    before = logits(run.model.eval(), ids)
+    run.train()
+    trained = run.model.eval()
+    after = logits(trained, ids)
+    assert not torch.allclose(after[..., new], before[..., new], atol=1e-2)
+    rows = {n: p for n, p in trained.named_parameters() if "trainable_tokens_delta" in n}
+    assert len(rows) == len(EmbeddingTables(expanded(kind)[0]).own_tables)
+
+    base, _, _ = expanded(kind)
+    loaded = PeftModel.from_pretrained(base, tmp_path / "checkpoint-3").eval()
+    assert torch.equal(logits(loaded, ids), after)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fused_loss_reads_the_trained_rows_and_gives_their_gradients(kind, tmp_path) -> None:
+    m, t, new = expanded(kind)
+    run = trainer(m, t, peft_config_for_new_tokens(m, new), tmp_path, activation_checkpointing=False)
+    wrapped = run.model.eval()
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+
+    def plain_loss() -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(wrapped(input_ids=ids).logits[0, :-1], ids[0, 1:])
+
+    torch.testing.assert_close(fused_loss(wrapped, ids), plain_loss())
+    with torch.no_grad():
+        for name, p in wrapped.named_parameters():
+            if "trainable_tokens_delta" in name:
+                p.add_(1.0)
+    torch.testing.assert_close(fused_loss(wrapped, ids), plain_loss())
+    fused, plain = row_gradients(wrapped, fused_loss(wrapped, ids)), row_gradients(wrapped, plain_loss())
+    assert fused.keys() == plain.keys() and fused
+    for name in fused:
+        assert fused[name].abs().sum() > 0
+        torch.testing.assert_close(fused[name], plain[name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ours", [True, False], ids=["our configuration", "own configuration and callback"])
+def test_its_checkpoint_grows_the_base(kind, ours, tmp_path) -> None:
+    from peft import LoraConfig
+
+    base = model(kind, 320)
+    m, t, new = expanded(kind)
+    if ours:
+        config, callbacks = peft_config_for_new_tokens(m, new), []
+    else:
+        rows = dict.fromkeys({"gpt2": ["wte"], "llama": ["embed_tokens", "lm_head"]}[kind], new)
+        config = LoraConfig(target_modules=TARGETS[kind], trainable_token_indices=rows)
+        callbacks = [VocabularyCallback()]
+    run = trainer(m, t, config, tmp_path, callbacks=callbacks)
+    run.train()
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    loaded = load_adapter(base, tmp_path / "checkpoint-3").eval()
+    assert torch.equal(logits(loaded, ids), logits(run.model.eval(), ids))
+
+
+def test_the_model_can_still_be_copied_pickled_and_saved(tmp_path) -> None:
+    m, _, new = expanded("llama")
+    peft_config_for_new_tokens(m, new)
+    twin = copy.deepcopy(m)
+    assert twin.get_output_embeddings() is twin.lm_head and m.get_output_embeddings() is m.lm_head
+    assert pickle.loads(pickle.dumps(m)).get_output_embeddings().weight.shape == m.lm_head.weight.shape
+    m.save_pretrained(tmp_path)
+    assert torch.equal(type(m).from_pretrained(tmp_path).lm_head.weight, m.lm_head.weight)
+
+
+def test_why_the_head_is_told_to_answer() -> None:
+    """PEFT's wrapper has no bias, which TRL's loss asks for; when this fails, the help is not needed."""
+    from peft import LoraConfig, get_peft_model
+
+    m, _, new = expanded("llama")
+    config = LoraConfig(target_modules=["q_proj"], trainable_token_indices={"lm_head": new})
+    with pytest.raises(AttributeError, match="bias"):
+        get_peft_model(m, config).get_output_embeddings().bias  # noqa: B018
