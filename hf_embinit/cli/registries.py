@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import Any
 
+from ..display import printable
 from ..errors import UnknownNameError
 from .command import Answer, Command
 
@@ -87,7 +88,7 @@ def _event_lines(event: dict[str, Any]) -> list[str]:
         line += f" from {source['name']} ({source.get('digest')})" if source.get("name") else ""
         line += f", {covered['types_found']} of {covered['types']} tokens found" if covered else ""
         lines.append(line)
-    return lines
+    return list(map(printable, lines))  # a line break in a name forges no line
 
 
 MANIFEST = Command(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..display import printable
+
 _SHOWN = 10
 """Tokens that `str(report)` lists."""
 
@@ -22,7 +24,7 @@ class TokenPlan:
     """Old tokens whose rows it is made of; None for initialisers that use the whole table or none of it."""
 
     def __str__(self) -> str:
-        of = f" of {' + '.join(self.source)}" if self.source else ""
+        of = f" of {' + '.join(map(printable, self.source))}" if self.source else ""
         none = " without a source: the mean of the old rows" if self.source == [] else ""
         return f"{self.id:>7} {self.token!r}: {self.init}{of}{none}{' (padding row)' if self.reused else ''}"
 
