@@ -1,9 +1,7 @@
-"""`patch`, `unpatch`, `patched`: transformers' own `resize_token_embeddings` and `_init_weights`, by the
-registry.
+"""`patch`, `patched`, `unpatch`: `resize_token_embeddings` and `_init_weights` fill rows by an initialiser.
 
-A patch is a plain object in the instance's `__dict__`: it travels through deepcopy, pickle and PEFT wrapping,
-is invisible in the state dict, and touches no other model. It does not survive `save_pretrained`: patch again
-after `from_pretrained`.
+A patch is a plain object in the instance's `__dict__`: it survives deepcopy, pickle and PEFT wrapping, is not
+in the state dict, and touches no other model. It is not saved: patch again after `from_pretrained`.
 """
 
 from __future__ import annotations
@@ -186,8 +184,7 @@ class _ResizeHook(_Hook):
         pad_to_multiple_of: int | None = None,
         mean_resizing: bool = True,
     ) -> nn.Module:
-        """As in transformers; `mean_resizing` is accepted and has no effect: the patch says how rows are
-        made."""
+        """As in transformers, but `mean_resizing` has no effect: the patch says how rows are made."""
         if new_num_tokens is not None or pad_to_multiple_of is not None:
             side = self.side or _side_of(self.owner, self.root)
             self.request.resize(self.owner, self.root, new_num_tokens, pad_to_multiple_of, side)
@@ -255,8 +252,7 @@ def patch(model: M, init: str = "mean", tokenizer: Any = None, seed: int = 0, **
 
 
 def unpatch(model: M) -> M:
-    """The same model without any patch: transformers' own methods again. Does nothing to a model without
-    one."""
+    """The same model with transformers' own methods again; a model without a patch stays as it is."""
     for module in model.modules():
         for name in (_RESIZE, _RESIZE_DECODER, _INIT):
             if isinstance(module.__dict__.get(name), _Hook):
@@ -265,8 +261,7 @@ def unpatch(model: M) -> M:
 
 
 class _Active:
-    """What one `with patched(...)` asks for: a request of its own for each model, which remembers what is
-    filled."""
+    """One `with patched(...)`: each model gets a copy of the request, which remembers what it has filled."""
 
     def __init__(self, request: _Request):
         self.request = request
@@ -285,8 +280,7 @@ _originals: dict[tuple[type, str], Callable[..., Any]] = {}
 
 @contextlib.contextmanager
 def patched(init: str = "mean", tokenizer: Any = None, seed: int = 0, **options: Any) -> Iterator[None]:
-    """Inside the `with`, every model of this thread is resized, and every model built is initialised, by
-    `init`.
+    """Inside the `with`, whatever model this thread resizes or builds gets its rows from `init`.
 
     For scripts that one does not control: `with patched("xavier"): model = AutoModel.from_config(config)`, or
     a helper that calls `resize_token_embeddings`. Takes the arguments of `patch`. Loaded rows are never
@@ -330,8 +324,7 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 
 def _wrap_class(cls: type) -> None:
-    """Wraps the methods that a class defines itself; classes imported later are wrapped when a model is
-    built."""
+    """Wraps the methods that a class defines itself. A class imported later is wrapped when it is built."""
     wrappers = {
         _RESIZE: _wrap_resize,
         _RESIZE_DECODER: _wrap_resize_decoder,
@@ -384,8 +377,7 @@ def _wrap_initialize(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _initialize_built(model: PreTrainedModel, request: _Request) -> None:
-    """Fills the token tables of a model that was just built. Inner models come first and the whole model
-    last."""
+    """Fills the token tables of a model that was just built (inner models are built before outer ones)."""
     if not request.makes_tables:
         return
     try:

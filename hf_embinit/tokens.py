@@ -23,8 +23,8 @@ Side = Literal["source", "target", "shared"]
 """Which vocabulary a table or a tokenizer's list of tokens is of: that of the texts that a model reads,
 that of those it writes, or one for both."""
 TokenFamily = Literal["words", "wordpiece", "byte_level", "sentencepiece"]
-"""How token strings spell a word start: plain words; BERT's `##` for what continues; GPT-2's `Ġ`;
-SentencePiece's `▁`."""
+"""How tokens mark where a word starts: `words` do not, BERT's `##` marks what continues a word, GPT-2's `Ġ`
+and SentencePiece's `▁` the start."""
 
 BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 """SentencePiece's byte fallback."""
@@ -200,8 +200,7 @@ def align(
 
     `special` are target rows that get -1. `plain` are target rows of added tokens, which are spelled as
     their text in every family: `Aragorn` starts a word though no mark says so. With `lowercase_fallback` a
-    token that the source lacks takes the row of its lower-case form; `report["lowercased"]` then says how
-    many did.
+    token that the source lacks takes the row of its lower-case form; `report["lowercased"]` counts those.
     """
     spelled: dict[str, int] = {}
     forms: dict[tuple[bytes, bool | None], int] = {}
@@ -338,8 +337,7 @@ def _is_cjk(character: str) -> bool:
 
 
 def _bytes_of_characters() -> dict[str, int]:
-    """Byte-level BPE's alphabet: printable Latin-1 stands for itself, the other bytes for U+0100 onwards in
-    order."""
+    """Byte-level BPE's alphabet: printable Latin-1 is kept, the other bytes are U+0100 onwards, in order."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = (byte for byte in range(256) if byte not in printable)
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}

@@ -72,8 +72,7 @@ class ModelArguments(VanillaArguments):
     )
     reinitialize_embeddings: bool = flag(
         False,
-        "Draw the input embeddings of a trained --model anew, by --init (default xavier), and reshuffle the "
-        "data.",
+        "Draw the input embeddings (--init, default xavier) of a trained --model and the order of data anew.",
     )
     freeze_rest: bool = flag(False, "Train the input embeddings of a trained --model alone.")
     tie_word_embeddings: bool = flag(False, "A new model's output projection is its input table.")

@@ -26,7 +26,7 @@ from hf_embinit.tokens import (
 DATA = Path(os.environ.get("HF_EMBINIT_DATA", "nowhere"))
 
 
-# ------------------------------------------------------------------------------------------ forms
+# --- forms
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_the_byte_alphabet_is_that_of_the_tokenizers_library():
     assert canonical_form(spelled, "byte_level").bytes == text.encode()
 
 
-# --------------------------------------------------------------------------------------- alignment
+# --- alignment
 
 
 def match(token, family, source, source_family, **options):
@@ -162,7 +162,7 @@ def test_word_candidates_are_what_a_list_of_words_is_asked_for():
     assert align(tokens, family, source, "words").tolist() == [0, -1, 2, 3, 4]
 
 
-# ------------------------------------------------------------------------------------ vocabularies
+# --- vocabularies
 
 
 def fast(model, decoder=None, pre_tokenizer=None, **options) -> PreTrainedTokenizerFast:
@@ -251,7 +251,7 @@ def test_marian_keeps_two_vocabularies(tmp_path):
     assert special_ids(tok, "source") == [0, 1, 4] and special_ids(tok, "target") == [0, 1, 3]
 
 
-# ---------------------------------------------------------------------------------------- coverage
+# --- coverage
 
 
 def test_coverage_by_type_and_by_token():
@@ -270,7 +270,7 @@ def test_coverage_by_type_and_by_token():
         coverage(tokens, found, counts=[1, 2])
 
 
-# --------------------------------------------------------------------------------------- real data
+# --- real data
 
 
 FAMILIES = {

@@ -194,8 +194,7 @@ def take_push_to_hub(args: TrainingArguments, **identity: Any) -> PushTarget | N
 def take_pushes_to_hub(
     args: TrainingArguments, inits: Sequence[str], **identity: Any
 ) -> list[PushTarget | None]:
-    """The same for a recipe that makes a run of each of `inits`: of several, each has a repository of its
-    own, `<hub_model_id>-<init>`."""
+    """One target for each of `inits`; several runs have one repository each, `<hub_model_id>-<init>`."""
     if not args.push_to_hub:
         return [None] * len(inits)
     if getattr(args, "hub_revision", None):

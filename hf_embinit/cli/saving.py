@@ -1,5 +1,4 @@
-"""Checkpoints in and out: a model as the class it was saved as, and a folder that appears whole or not at
-all."""
+"""Loads a model as the class it was saved as, and writes folders that appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ def _class_of(config: PreTrainedConfig) -> Any:
     name = next(iter(config.architectures or ()), None)
     if name is None:
         raise InvalidArgumentError(
-            'the config names no model class: put one into its config.json, such as "architectures": '
-            '["GPT2LMHeadModel"]'
+            'the config.json names no model class: add one, such as "architectures": ["GPT2LMHeadModel"]'
         )
     remote = {reference.split(".")[-1]: auto for auto, reference in _remote_classes(config).items()}
     if hasattr(transformers, name) and name not in remote:

@@ -301,8 +301,10 @@ def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
 
 
 def load_pretrained_tokenizer(name: str, flag: str, **options: Any) -> Any:
-    """The tokenizer of a folder or Hub id. Raises `DataNotFoundError`, which begins with `flag`, when there
-    is none."""
+    """The tokenizer of a folder or Hub id.
+
+    Raises `DataNotFoundError`, whose message begins with `flag`, when there is none.
+    """
     from transformers import AutoTokenizer
 
     tokenizer = load_pretrained(AutoTokenizer, name, flag, **options)

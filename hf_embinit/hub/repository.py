@@ -108,8 +108,8 @@ class HubRepository:
         role = ((who.get("auth") or {}).get("accessToken") or {}).get("role")
         if role == "read":
             raise PublishError(
-                f"The token of {name!r} may only read: {self.repo_id!r} needs one with the write role, made "
-                f"at {_TOKENS}."
+                f"The token of {name!r} may only read: {self.repo_id!r} needs one with the write role. "
+                f"Make one at {_TOKENS}."
             )
         owner = self.repo_id.partition("/")[0] if "/" in self.repo_id else name
         organizations = [str(o.get("name")) for o in who.get("orgs") or ()]

@@ -28,8 +28,7 @@ Names = str | int | Sequence[str | int]
     needs=("existing",),
 )
 def mean(context: InitContext) -> Tensor:
-    """The mean of the usable old rows: KL(p || p') is at most log(1 + m / n) for m new and n usable old
-    rows."""
+    """The mean of the n usable old rows: with m new rows, KL(p || p') is at most log(1 + m / n)."""
     existing = context.require("existing", "mean")
     return mean_row(existing, context.usable_ids).expand(context.shape).clone()
 

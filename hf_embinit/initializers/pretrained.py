@@ -1,5 +1,4 @@
-"""Tables from pre-trained vectors: as they are, standardized to Xavier, shuffled, or Xavier moved to their
-moments.
+"""Tables from pre-trained vectors: unchanged, standardized, shuffled, or random with their moments.
 
 Four names a source (Kim et al. 2024, sections 3.2 to 3.4 and A.3): `<source>`, `<source>_xavier` (Eq. 1),
 `<source>_shuffled`, `xavier_<source>` (Eq. 4). One mean and one sample standard deviation are taken over all
@@ -111,8 +110,7 @@ def _register(source: str, description: str) -> None:
         defaults=defaults,
     )
     def to_xavier(context: InitContext, *, per_dimension: bool = False) -> Tensor:
-        """The source's rows with mean 0 and sd sqrt(2 / (N + D)); `per_dimension` standardizes each column
-        alone."""
+        """The source's rows with mean 0 and sd sqrt(2 / (N + D)), by column with `per_dimension`."""
         selected = _select(context, f"{source}_xavier")
         std = xavier_std(context.num_embeddings, context.embedding_dim)
         rows = standardize(selected.rows, 0.0, std, per_dimension=per_dimension)

@@ -1,12 +1,12 @@
-"""`Registry`: records by name, each put there by a decorator. And the registry of initialisers.
+"""`Registry`, which keeps records by name, and the registry of initialisers. Standard library only.
 
 An initialiser is a function that makes the rows `[R, D]` (float32) which its `InitContext` asks for:
 
     @register_initializer("xavier", summary="uniform", reference="Glorot & Bengio 2010, Eq. 16")
     def xavier(context: InitContext) -> Tensor: ...
 
-Its keyword options are the options of the initialiser; their annotations say what may be given. Standard
-library only.
+The function's keyword-only arguments are the options of the initialiser; a value is checked against its
+annotation (`bool`, `float`, `NotNegative`, `Literal[...]`, or one of these `| None`).
 """
 
 from __future__ import annotations
@@ -71,8 +71,7 @@ Purpose = Literal["table", "rows"]
 """What an initialiser makes: a whole `table` (rows beside an old one too), or only such new `rows`."""
 
 Needs = Literal["vectors", "existing", "tokens", "tokenizer"]
-"""What an initialiser reads: pre-trained vectors, the existing table, token strings, the tokenizer before a
-change."""
+"""What an initialiser reads: pre-trained vectors, the old table, token strings, the old tokenizer."""
 
 NotNegative = Annotated[float, "at least 0"]
 """A finite number that is not below zero."""
@@ -89,8 +88,7 @@ class Initializer:
     purpose: Purpose = "table"
     needs: frozenset[Needs] = frozenset()
     defaults: dict[str, Any] = field(default_factory=dict, hash=False)
-    """What the name fixes for the function, such as the checkpoint behind `bert`; users may override
-    `vectors`."""
+    """Arguments that the name implies: `bert` stands for `vectors="bert"`, unless the caller gives others."""
     aliases: tuple[str, ...] = ()
     """Further names."""
     pieces: Callable[..., list[list[int]]] | None = None
@@ -153,8 +151,10 @@ def register_initializer(
     aliases: Iterable[str] = (),
     pieces: Callable[..., list[list[int]]] | None = None,
 ) -> Callable[[F], F]:
-    """Decorator that adds a function to the registry under `name` and `aliases`. A name that is taken raises
-    `DuplicateNameError`."""
+    """Decorator that registers a function under `name` and `aliases`.
+
+    Raises `DuplicateNameError` for a name that is taken.
+    """
 
     def register(fn: F) -> F:
         fixed, also = dict(defaults or {}), tuple(aliases)

@@ -1,7 +1,6 @@
 """KNN match similarity: how far two embedding spaces agree on each token's nearest neighbors.
 
-Shapes: `V` tokens, `D` columns, `Q` tokens asked about, `k` neighbors. Exact, in blocks, on CPU threads or
-a GPU.
+Shapes: `V` tokens, `D` columns, `Q` query tokens, `k` neighbors. Exact, in blocks, on the CPU or a GPU.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from .statistics import check_table
 
 Metric = Literal["inner_product", "cosine", "euclidean"]
 
-# Rows and columns of a block of scores: large enough for matrix products at full speed, small enough for
-# caches
 _BLOCK = 2048
+"""Rows and columns of a block of scores: large enough for fast matrix products, small enough for caches."""
 _BLOCK_ON_GPU = 8192
 # A row's top k lie in the k groups of largest maximum: a block is read once, and few values are selected from
 _GROUP = 16
@@ -74,15 +72,13 @@ def knn_match_similarity(
     sought among all V. `weights` `[V]`, such as frequencies, make it a weighted mean. `per_token=True`
     gives the float32 values `[Q]` instead.
 
-    Memory beyond the tables: one block of scores and k + 2 numbers a token. Products are float32 whatever
-    the dtype.
+    Memory beyond the tables: one block of scores, and k + 2 numbers a token. Products are in float32.
 
     Raises `InvalidArgumentError` when the tables differ in V, when k is not between 1 and the number of
     possible neighbors, and for NaN or infinite values, tables of equal rows, or zero rows among `tokens`,
     which have no nearest neighbors (any zero row for the cosine).
 
-    Source: "KNN Match Similarity" in *The Butterfly Effect: How Random Initialization Shapes WTE Semantic
-    Similarity*.
+    Source: *The Butterfly Effect: How Random Initialization Shapes WTE Semantic Similarity*.
     """
     if a.ndim == 2 and b.ndim == 2 and a.shape[0] != b.shape[0]:
         raise InvalidArgumentError(

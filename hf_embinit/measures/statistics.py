@@ -107,10 +107,9 @@ def embedding_statistics(
 ) -> EmbeddingStatistics:
     """`EmbeddingStatistics` of `weight` `[N, D]` times `scale`, over all rows or only over `rows` (indices).
 
-    Leave padding, reserved and never-trained rows out through `rows`. Sums are in float64 whatever the dtype,
-    block by block. `effective_rank=False` leaves out the one costly value (a D x D Gram matrix and its
-    eigenvalues). Raises `InvalidArgumentError` for an empty table, for a single entry, and for NaN or
-    infinite values.
+    `rows` are the indices that count: leave out padding, reserved and never-trained ones. Sums are in
+    float64, block by block. `effective_rank=False` leaves out the one costly value (the eigenvalues of a
+    D x D Gram matrix). Raises `InvalidArgumentError` for fewer than two entries and for NaN or infinite ones.
     """
     check_table(weight)
     if rows is not None:

@@ -35,8 +35,7 @@ Rotation = tuple[Tensor, Tensor]
 def sinusoidal_table(num_positions: int, width: int, base: float = 10000.0) -> Tensor:
     """Position encodings `[positions, width]`: sin in even columns, cos in odd ones, float32.
 
-    Vaswani et al. 2017, 3.5. Computed in float64, as the angle of a late position needs more digits than
-    float32 has.
+    Vaswani et al. 2017, section 3.5. Computed in float64: angles of late positions need its precision.
     """
     frequencies = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
     angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies

@@ -375,8 +375,7 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
     ) -> CausalLMOutputWithPast:
         """Logits `[B, T, V]`, and the loss where `labels` `[B, T]` are given: the input ids, -100 ignored.
 
-        Labels are shifted here, as usual. In training mode with labels, `logits` is `None` (see
-        `loss_and_logits`).
+        The model shifts the labels. In training mode with labels `logits` is `None`: see `loss_and_logits`.
         """
         outputs = self.model(
             input_ids=input_ids,

@@ -1,5 +1,4 @@
-"""Text to tokens and back: spaCy's words, or the pieces of a pre-trained tokenizer, and how to write them as
-text again.
+"""Text to tokens and back, by spaCy's rules for words or by the pieces of a pre-trained tokenizer.
 
 Used by `VanillaTransformerTokenizer`; copied into checkpoints with it, so it imports nothing of hf_embinit.
 """
@@ -116,8 +115,8 @@ def learn_attachment(boundaries: Counter[tuple[str, str, bool]]) -> Attachment:
     """The words that are glued to a neighbour at most boundaries `(left word, right word, glued)`.
 
     Punctuation is learnt first. For other words (`n't`, `'s`, French `l'`) only the boundaries that
-    punctuation does not explain count, so that `shirt` is not glued to `white` because it often follows
-    `t-`."""
+    punctuation does not explain count: `shirt` often follows `t-`, but is not joined to `white`.
+    """
     left: set[str] = set()
     right: set[str] = set()
     for punctuation in (True, False):

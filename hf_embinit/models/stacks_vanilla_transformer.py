@@ -92,8 +92,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return {}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
-        # The base class ties nothing unless `tie_word_embeddings`, which would lose a table shared by both
-        # stacks.
+        # without `tie_word_embeddings` the base class ties nothing, not even a table that both stacks share
         return super().get_expanded_tied_weights_keys(all_submodels) if all_submodels else self._ties()
 
 

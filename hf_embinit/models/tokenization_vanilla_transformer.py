@@ -110,7 +110,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
             **kwargs,
         )
 
-    # --- making one -----------------------------------------------------------------------------------------
+    # --- making one
 
     @classmethod
     def build(
@@ -159,7 +159,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
             **kwargs,
         )
 
-    # --- text to tokens -------------------------------------------------------------------------------------
+    # --- text to tokens
 
     def segment(self, texts: Iterable[str], side: Side = "source") -> Iterator[list[str]]:
         """The tokens of each text before compaction: those that the vocabulary lacks keep their spelling.
@@ -178,8 +178,10 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         return counts
 
     def tokenize_target(self, text: str) -> str:
-        """The tokens of a target text joined by blanks, as references for token-level BLEU; unknown ones are
-        spelled out."""
+        """The tokens of a target text joined by blanks, unknown ones as they are spelled.
+
+        References for token-level BLEU are written so.
+        """
         return " ".join(next(self.segment([text], "target")))
 
     def decode_tokens(self, ids: Iterable[int], side: Side | None = None) -> str:
@@ -235,7 +237,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     def _switch_to_target_mode(self) -> None:
         self._side = "target"
 
-    # --- ids to text ----------------------------------------------------------------------------------------
+    # --- ids to text
 
     def convert_ids_to_tokens(
         self, ids: int | Iterable[int], skip_special_tokens: bool = False, side: Side | None = None
@@ -286,7 +288,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
                 texts.append(token)
         return texts[0] if len(texts) == 1 else " ".join(text.strip() for text in texts)
 
-    # --- vocabularies ---------------------------------------------------------------------------------------
+    # --- vocabularies
 
     @property
     def vocab_size(self) -> int:

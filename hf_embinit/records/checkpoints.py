@@ -34,8 +34,7 @@ def write_digests(checkpoint: Path) -> None:
 
 
 def damage(checkpoint: Path) -> str | None:
-    """What keeps a run from going on from a checkpoint, such as "optimizer.pt is missing"; None if nothing
-    does.
+    """Why a run cannot go on from a checkpoint, such as "optimizer.pt is missing"; None when it can.
 
     One without digests, of a run that was killed right after it was saved, is taken to be whole when it has
     weights and the trainer state, which is written last.

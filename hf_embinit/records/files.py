@@ -170,8 +170,8 @@ def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
         raise RunFolderError(f"{place} has no config.json: expected the folder of a saved model")
     if not any(name.endswith(".safetensors") for name in names):
         raise RunFolderError(
-            f"{place} has no model.safetensors, and pickles are not published: save the model with "
-            "model.save_pretrained"
+            f"{place} has no model.safetensors, and pickles are not published: "
+            "save the model with model.save_pretrained"
         )
     if not names & {"tokenizer.json", "tokenizer_config.json"}:
         raise RunFolderError(f"{place} has no tokenizer: save it there with tokenizer.save_pretrained")

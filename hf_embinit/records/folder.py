@@ -41,8 +41,7 @@ def prepare_run_folder(
 
     `resume` is `--resume_from_checkpoint`: None or False starts afresh; True (or "true", "last") goes on from
     the last checkpoint in `output_dir` that is whole, from step 0 when there is none; any other text is a
-    checkpoint folder. `arguments` are the flags that must not change when a run goes on; they are kept in
-    `arguments.json`.
+    checkpoint folder. `arguments`, kept in `arguments.json`, are the flags that must stay when a run goes on.
 
     The main process locks the folder until it ends or calls `unlock_folder`, and removes what a killed run
     left half-written (temporary files, checkpoints that are damaged). Every process of a run may call this

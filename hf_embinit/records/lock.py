@@ -35,8 +35,8 @@ def lock_folder(folder: Path) -> None:
         except OSError:
             os.close(handle)
             raise RunFolderError(
-                f"--output_dir {folder} is in use by another run ({_owner(path)}). Wait for it, or choose "
-                "another folder."
+                f"--output_dir {folder} is in use by another run ({_owner(path)}). "
+                "Wait for it, or choose another folder."
             ) from None
         if _is_at(path, handle):  # not the file that an owner removed a moment ago
             break

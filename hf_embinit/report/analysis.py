@@ -109,8 +109,8 @@ def frequency(space: Space) -> dict[str, Any]:
 
     `by`: `counts` of the corpus; else `rows` for a list of words that look ordered by frequency, since later
     ones are longer (`row_length_correlation`); else None. The ids of a sub-word vocabulary are in no such
-    order: bytes and letters come first or last. A positive `norm_correlation` says that frequent tokens have
-    longer rows.
+    order: bytes and letters come first or last. `norm_correlation` is positive when frequent tokens have
+    longer rows than rare ones.
     """
     norms = space.matrix.norm(dim=1)
     order = torch.arange(len(norms))
@@ -238,8 +238,8 @@ def table_4(
 ) -> dict[str, Any] | None:
     """Word analogies under the transformations of Kim et al. 2024, Table 4, for 64 and for 5,000 positions.
 
-    Over all tokens or those of `rows`; questions in lower case where more of them apply then. None when no
-    question applies.
+    Over all tokens or those of `rows`. Questions are asked in lower case if more of them have all their words
+    in the vocabulary then. None when no question has.
     """
     tokens = space.tokens if rows is None else [space.tokens[i] for i in rows.tolist()]
     matrix = space.matrix if rows is None else space.matrix[rows]

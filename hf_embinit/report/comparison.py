@@ -107,11 +107,10 @@ def compare(
     Tokens are matched by spelling, across tokenizers by their bytes and word starts. `table` chooses another
     table of both by its name or a pattern; `revisions` are branches, tags or commits of Hub ids: `compare(id,
     id, revisions=("init", "main"))` shows what training changed. Tables are read from safetensors alone, a
-    pickle only with `allow_pickle`. The KNN match is taken over at most 4096 tokens, spread evenly, each
-    against all.
+    pickle only with `allow_pickle`. The KNN match is the mean over at most 4096 tokens, spread evenly.
 
-    Raises `DataNotFoundError` for what is not there, and `InvalidArgumentError` when fewer than two tokens
-    are shared.
+    Raises `DataNotFoundError` for a missing file or repository, and `InvalidArgumentError` when fewer than
+    two tokens are shared.
     """
     read = [
         load_vectors(source, table=table, revision=revision, allow_pickle=allow_pickle)

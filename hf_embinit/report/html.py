@@ -57,8 +57,8 @@ def captions(results: Mapping[str, Any]) -> dict[str, str]:
             "model reads them. Both axes are logarithmic."
         )
     found[figures["norms"]] = (
-        "Length of each row against the frequency of its token, frequent ones on the left; the line is the "
-        "running median."
+        "Norm of each row against the frequency of its token, frequent tokens on the left, with the running "
+        "median as a line."
     )
     found[figures["absorption"]] = (
         "What is left of words (blue) and positions (orange) in their sum, by sentence length: read off "

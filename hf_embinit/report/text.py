@@ -252,9 +252,8 @@ def _match(
     lines = [
         "## How far the spaces agree",
         "",
-        f"KNN match similarity with k = {k}: the Jaccard index of the {k} nearest neighbors of each token "
-        "among the tokens that both spaces have, in the mean. *Chance* is that of two unrelated spaces of so "
-        "many tokens.",
+        f"KNN match similarity with k = {k}: the mean Jaccard index of the {k} nearest neighbors of each "
+        "token among the tokens that both spaces have. *Chance* is its value for two unrelated spaces.",
         "",
     ]
     rows = []

@@ -179,8 +179,8 @@ class _Expansion:
         paper = self.file.paper.get((row, column), [(None, None, "")] * len(values))
         if len(paper) != len(values):
             raise InvalidArgumentError(
-                f"{self.file.path}: 'paper' has {len(paper)} numbers for {row}, {column}, the cell has "
-                f"{len(values)} values"
+                f"{self.file.path}: 'paper' has {len(paper)} numbers for {row}, {column}, "
+                f"where the cell has {len(values)} values"
             )
         return Cell(column, row, values, points, paper, _last(parts, "minutes"))
 

@@ -95,7 +95,7 @@ def _words(value: Any) -> list[str]:
     return ["true" if value is True else "false" if value is False else str(value)]
 
 
-# --- what became of a run -----------------------------------------------------------------------------------
+# --- what became of a run
 
 
 def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
@@ -180,7 +180,7 @@ def _locked(folder: Path, *, create: bool = True, wait: bool = False) -> Iterato
         os.close(descriptor)  # the lock goes on in a child that inherited it
 
 
-# --- running ------------------------------------------------------------------------------------------------
+# --- running
 
 _children: set[subprocess.Popen[bytes]] = set()
 
@@ -364,7 +364,7 @@ def stopping_children() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-# --- how long it takes --------------------------------------------------------------------------------------
+# --- how long it takes
 
 
 def estimate_seconds(runs: Sequence[Run], launch: Launch) -> dict[str, float | None]:

@@ -2,8 +2,7 @@
 
 Layers are put in another order or taken out, weights re-drawn, permuted or rescaled, word embeddings
 shuffled, re-drawn or taken from another model. Names compose from left to right:
-`reversed+shuffled_embeddings`. Any initialiser of whole tables (`xavier`, `bert_xavier`, ...) is a name
-here too.
+`reversed+shuffled_embeddings`. Any initialiser of whole tables (`xavier`, `bert_xavier`) is a surgery, too.
 """
 
 from __future__ import annotations

@@ -366,8 +366,7 @@ def _line(tied: TiedTensor, tensor: Tensor) -> Tensor:
 def _require_shape(table: Table, rows: Tensor, count: int, shape: torch.Size) -> None:
     if tuple(rows.shape) != (count, shape[1]):
         raise InvalidArgumentError(
-            f"rows of shape {tuple(rows.shape)} cannot fill {count} rows of {table.name}, which is "
-            f"{tuple(shape)}"
+            f"rows of shape {tuple(rows.shape)} do not fit {count} rows of {table.name} {tuple(shape)}"
         )
 
 

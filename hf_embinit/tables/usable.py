@@ -19,8 +19,7 @@ RESERVED_NAMES = re.compile(
     r"<SPECIAL_\d+>|<dummy\w*>|<\|extra_?\d+\|>|<\|unused_?\d+\|>)$",
     re.IGNORECASE,
 )
-"""Names of tokens that vocabularies keep in reserve: BERT, Gemma, T5, Llama 3, fairseq's dictionaries,
-Qwen."""
+"""Names of tokens kept in reserve by the vocabularies of BERT, Gemma, T5, Llama 3, fairseq and Qwen."""
 
 
 def unusable_rows(

@@ -200,8 +200,7 @@ def predicted_labels(logits: Any, task: ClassificationTask) -> np.ndarray:
 
 
 def prediction_rows(task: ClassificationTask, data: Dataset, logits: Any) -> list[dict[str, Any]]:
-    """Each text with its `label`, the `prediction` and its `row` in the file; labels by name where they have
-    one."""
+    """One dict a text, in the file's order: its columns, `label` and `prediction` (names if any), `row`."""
 
     def name(label: Any) -> Any:
         return task.labels[label] if task.labels else label

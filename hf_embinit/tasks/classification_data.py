@@ -1,5 +1,4 @@
-"""Loads the texts and labels of a classification task, and says before any training what is wrong with
-them."""
+"""Loads the texts and labels of a classification task, and checks them before any training."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ def load_classification(
     where texts of other genres follow the matched ones (MNLI). `task` is a name of `DATASETS` or a folder
     of data files; a GLUE task is looked for in `data_dir` (itself, `<task>` or `glue/<task>` in it), then in
     `HF_EMBINIT_DATA`, then on the Hub. `files` overrides single splits, `limits` cuts them to their first
-    examples. `text_columns` are the one or two columns of texts; needed when a folder has none of the usual
-    names.
+    examples. `text_columns`, the one or two columns of texts, are needed for a folder without usual names.
 
     Raises `UnknownNameError` for another name, `DataNotFoundError` when a split is nowhere, and
     `InvalidArgumentError` for texts and labels that cannot be trained or scored on, naming split and row.
@@ -66,8 +64,8 @@ def load_classification(
     for split in ("train", "validation"):
         if split not in splits:
             raise DataNotFoundError(
-                f"--task {task}: {origin} has no {split} split; give --{split}_file, or a --data_dir that "
-                f"has it"
+                f"--task {task}: {origin} has no {split} split; "
+                f"give --{split}_file, or a --data_dir that has it"
             )
     if spec is None or text_columns:
         columns = _text_columns(splits["train"], text_columns)
@@ -231,8 +229,8 @@ def _check_labels(split: Dataset, name: str, task: ClassificationTask) -> None:
     if bad.any():
         row = int(bad.argmax())
         raise InvalidArgumentError(
-            f"the label of row {row} of the {name} split is {labels[row]}, outside the range; expected "
-            f"{_expected(task)}"
+            f"the label of row {row} of the {name} split is {labels[row]}, outside the range; "
+            f"expected {_expected(task)}"
         )
 
 

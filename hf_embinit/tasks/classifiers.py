@@ -15,8 +15,7 @@ from ..initializers import get_initializer
 def load_pretrained_classifier(
     model: str, tokenizer: str | None = None, *, allow_pickle: bool = False, **settings: Any
 ) -> tuple[PreTrainedModel, Any]:
-    """The model of a Hub id or folder in float32 with a head drawn from the global random state, and its
-    tokenizer.
+    """The float32 model of a Hub id or folder, its head drawn from the global RNG, and its tokenizer.
 
     `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
     pads with its end-of-text token. Weights are safetensors, or a pickle with `allow_pickle`. Raises

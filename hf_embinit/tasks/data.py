@@ -104,10 +104,9 @@ def load_from_hub(hub_id: str, config: str | None = None, revision: str | None =
 
 
 def find_folder(name: str, data_dir: str | None) -> Path | None:
-    """The folder of data set `name`: `data_dir` itself or its sub-folder, then `HF_EMBINIT_DATA`; None if in
-    neither.
+    """The folder of data set `name`: in `data_dir` (or that itself), else in `HF_EMBINIT_DATA`, else None.
 
-    A `data_dir` that does not exist or holds neither raises `DataNotFoundError`.
+    Raises `DataNotFoundError` when `data_dir`, or what `HF_EMBINIT_DATA` names, is no folder.
     """
     if data_dir is not None:
         root = Path(data_dir)

@@ -19,8 +19,7 @@ def token_counts(data: Dataset, column: str, size: int) -> list[int]:
 
 
 def sort_by_length(texts: Dataset, encoded: Dataset) -> tuple[Dataset, Dataset]:
-    """Both data sets in the order of falling length, so that batches need little padding; `row` is the old
-    place."""
+    """Both data sets, longest text first, so that batches need little padding; `row` is the old index."""
     order = np.argsort(-np.asarray(encoded["length"][:]), kind="stable")
     texts = texts.add_column("row", list(range(len(texts))))
     return texts.select(order), encoded.select(order)

@@ -93,8 +93,8 @@ def load_texts(
 
     `dataset` is a name of `DATASETS`, a folder of data files, or a Hub id. A named one is looked for in
     `data_dir`, then in the folder that `HF_EMBINIT_DATA` names, then on the Hub. `files` overrides single
-    splits. Raises `DataNotFoundError` when a split is nowhere, `InvalidArgumentError` without a column
-    `text`.
+    splits. Raises `DataNotFoundError` for a missing split, `InvalidArgumentError` for a missing column
+    `text` (the message lists the columns).
     """
     from datasets import Dataset, DatasetDict
 
@@ -147,8 +147,7 @@ def _load(dataset: str, config: str | None, data_dir: str | None) -> DatasetDict
 def build_tokenizer(
     name: str, texts: list[str], *, language: str = "en", min_frequency: int | None = None
 ) -> Any:
-    """The tokenizer of that name as `find_tokenizer` reads it; `words` are those of `texts` by spaCy's rules,
-    lower-cased.
+    """The tokenizer called `name`, see `find_tokenizer`; `words` is made of the lower-cased words of `texts`.
 
     Words seen fewer than `min_frequency` times (2 unless given) are unknown. A pre-trained one keeps its
     whole vocabulary unless `min_frequency` is given, which leaves the tokens seen so often in `texts`; texts
@@ -251,8 +250,8 @@ def check_fits(model: PreTrainedModel, tokenizer: Any, block_size: int) -> None:
     positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     if block_size < 2 or (positions and 0 < positions < block_size):
         raise InvalidArgumentError(
-            f"--block_size {block_size}: give a length from 2 to the {positions or 'number of'} positions of "
-            "the model"
+            f"--block_size {block_size}: give a length from 2 to the {positions or 'number of'} "
+            "positions of the model"
         )
     size = EmbeddingTables(model).input_tables[0].num_embeddings
     if len(tokenizer) > size:

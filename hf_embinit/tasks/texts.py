@@ -14,8 +14,8 @@ def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
 
     The data set is `captions` (the embedded corpus), a file, a folder of files, a name in `data_dir` or in
     the folder that `HF_EMBINIT_DATA` names, or a Hub id. A column may be a language of a column
-    `translation`. Raises `InvalidArgumentError` without a column that is there, `DataNotFoundError` without a
-    training split.
+    `translation`. Raises `InvalidArgumentError` for a column that is not there, and `DataNotFoundError` when
+    there is no training split.
     """
     name, colon, column = spec.rpartition(":")
     if not colon or not name or not column:

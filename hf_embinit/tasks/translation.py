@@ -81,8 +81,7 @@ DATASETS = {
         ),
     )
 }
-"""Data sets by name. Epochs, batch sizes and widths are Kim et al. 2024, Table 5; `captions` is this
-package's own."""
+"""Data sets by name; epochs, batch sizes and widths from Kim et al. 2024, Table 5 (`captions`: our own)."""
 
 
 TASK = TaskSpec(
@@ -127,8 +126,7 @@ def load_translation(
     splits, `limits` cuts them to their first examples. Files have one column a language (`de`, `en`) or one
     column `translation` holding both.
 
-    Raises `DataNotFoundError` when a split is nowhere, `InvalidArgumentError` when a language is not in the
-    data.
+    Raises `DataNotFoundError` for a missing split, `InvalidArgumentError` for a missing language.
     """
     from datasets import DatasetDict
 
@@ -143,9 +141,8 @@ def load_translation(
     if missing:
         flags = ", ".join(f"--{split}_file" for split in missing)
         raise DataNotFoundError(
-            f"--dataset {dataset}: {origin} has no {' and no '.join(missing)} split; give {flags}, or a "
-            f"--data_dir "
-            f"that has it"
+            f"--dataset {dataset}: {origin} has no {' and no '.join(missing)} split; "
+            f"give {flags}, or a --data_dir that has it"
         )
     pairs = {split: _columns(data[split], split, source_lang, target_lang) for split in SPLITS}
     return first_samples(DatasetDict(pairs), limits or {})

@@ -1,5 +1,4 @@
-"""Command lines of recipes: dataclasses, presets that any flag overrides, and an optional file of
-settings."""
+"""Command lines of recipes: dataclasses of flags, presets below them, and an optional file of settings."""
 
 from __future__ import annotations
 

@@ -104,8 +104,7 @@ def input_scale(model: PreTrainedModel, embedding_dim: int) -> float:
 
 
 def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
-    """Statistics of every input table, padding row left out, before and after the model's scaling of its
-    input."""
+    """Statistics of every input table without its padding row, before and after the scaling by the model."""
     tables = EmbeddingTables(model)
     statistics = {}
     for table in tables.input_tables:

@@ -94,8 +94,7 @@ def plot_embedding_distribution(
     which are added unscaled: `positions` `[P, D]`, by default 5,000 sinusoidal ones. `input_scale` is sqrt(D)
     unless given; `rows` leaves padding and reserved rows out. Both axes are logarithmic (the horizontal one
     on both sides of a linear stretch as wide as Xavier's range), so that distributions some hundred times
-    wider than others show in one picture. Raises `InvalidArgumentError` for an empty table and for NaN or
-    infinite values.
+    wider than others show in one picture. Raises `InvalidArgumentError` for an empty or non-finite table.
     """
     check_table(weight)
     n, d = weight.shape

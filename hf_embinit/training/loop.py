@@ -66,8 +66,7 @@ class Run:
 def start(
     task: TaskSpec, args: TrainingArguments, *flags: Any, hub: PushTarget | None = None, **names: str
 ) -> Run:
-    """Makes the run's folder and its repository ready and seeds all draws; `flags` are the dataclasses of its
-    other arguments.
+    """Prepares the run's folder and repository and seeds all draws; `flags` are its other dataclasses.
 
     `names` are those of the record: `dataset`, `init`, `tokenizer`; without one the flag of that name is
     taken. `hub` is where the run is published, when that has been settled before. Raises `RunFolderError`

@@ -15,8 +15,7 @@ class SequentialEvaluation:
 
     With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and
     predictions no longer stand beside the texts they belong to: sort the data set by length instead. And a
-    `Seq2SeqTrainer` over several processes keeps the rows that fill up the last batch, which are counted
-    twice.
+    `Seq2SeqTrainer` over several processes counts the rows that pad the last batch twice.
     """
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler:

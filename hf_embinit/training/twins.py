@@ -37,9 +37,8 @@ RECORDED: tuple[tuple[str, Metric], ...] = (("input", "inner_product"), ("input"
 class Twins(nn.Module):
     """Several causal language models as one module: the same batch for each, the sum of their losses.
 
-    No gradient of one reaches another. In evaluation `losses` `[B, n]` has each model's mean loss of the
-    batch, once a row. `loss_sums` keeps their training losses since it was last set to zero; it is saved with
-    a checkpoint.
+    No gradient of one reaches another. In evaluation `losses` `[B, n]` repeats each model's mean loss of the
+    batch in every row. `loss_sums`, saved with a checkpoint, adds up their training losses until it is reset.
     """
 
     accepts_loss_kwargs = False  # blocks are of one length, so the mean over batches is the mean over tokens

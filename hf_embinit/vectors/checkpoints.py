@@ -38,8 +38,7 @@ def read_embedding_table(
     From the Hub come the config, the tokenizer's files, the index and the one weight file that holds the
     table. The tensor is found by its name and the config's `vocab_size`; `table` chooses another one, by
     name or pattern (`"*decoder.embed_tokens*"`). `allow_pickle` permits a `pytorch_model.bin` where there
-    are no safetensors; it is loaded with `weights_only=True`. `revision` is a branch, tag or commit of the
-    Hub repository.
+    are no safetensors; it is loaded with `weights_only=True`. `revision` is a branch, tag or commit.
 
     Rows come in the order of their ids, or of `tokens` if given. Rows without a token (a padded vocabulary)
     are left out. `report`: `table`, `file`, `dtype`, `rows` (of the tensor), `rows_without_token`,
@@ -174,9 +173,8 @@ def _open_weights(
             return _Pickles({name: _PICKLE for name in tensors if isinstance(name, str)}, path_of)
     elif on_hub or index.is_file() or (folder / _PICKLE).is_file():
         raise InvalidArgumentError(
-            f"{where} has no {_SAFETENSORS}. A pickle ({_PICKLE}) is read only with allow_pickle=True: "
-            "give that if you trust its author, or a revision= with safetensors, on the Hub often "
-            "'refs/pr/<number>'."
+            f"{where} has no {_SAFETENSORS}. A pickle ({_PICKLE}) is read only with allow_pickle=True: give "
+            "that if you trust its author, or a revision= with safetensors (often 'refs/pr/<number>')."
         )
     raise DataNotFoundError(f"{where} has neither {_SAFETENSORS} nor {_PICKLE}.")
 

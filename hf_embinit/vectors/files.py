@@ -31,8 +31,7 @@ def read_vectors(
     member: str | None = None,
     family: TokenFamily = "words",
 ) -> PretrainedVectors:
-    """Vectors from a file: GloVe, word2vec text or `.bin`, fastText `.vec` or `.bin`; plain, `.gz`, or in a
-    `.zip`.
+    """Vectors from a file of GloVe, word2vec (text, `.bin`) or fastText (`.vec`, `.bin`), also compressed.
 
     Only the rows of `tokens` are parsed and kept (None: all). They come in the order of `tokens`, without
     those that the file lacks (None: in the order of the file). Memory is that of the rows kept and under 50

@@ -70,8 +70,7 @@ def count_cooccurrences(
 
     Rarer words are taken out before windows are laid, as the authors' program does. A pair `d` words apart
     counts 1/d, or 1 without `distance_weighting`. A word's contexts are the `window` words to either side of
-    it, or only those to its left when not `symmetric`. Raises `InvalidArgumentError` when no word or no pair
-    is left.
+    it, or only those to its left when not `symmetric`. Raises `InvalidArgumentError` when none are left.
     """
     for name, value in (("window", window), ("min_count", min_count)):
         if value < 1:
@@ -97,8 +96,7 @@ def count_cooccurrences(
     )
     if not kept:
         raise InvalidArgumentError(
-            f"no word of the corpus ({len(tokens)} tokens) is seen min_count={min_count} times; "
-            "lower min_count"
+            f"min_count={min_count}: no word is so frequent among the {len(tokens)} of the corpus; lower it"
         )
     new_id = np.full(len(spelled), -1, dtype=np.int64)
     new_id[kept] = np.arange(len(kept))
@@ -166,13 +164,12 @@ def train_glove(
     progress: bool = True,
     name: str = "glove",
 ) -> PretrainedVectors:
-    """GloVe vectors of the words in `sentences` (lists of words): word plus context vectors, the most
-    frequent first.
+    """GloVe vectors of the words in `sentences` (lists of words), word plus context, most frequent first.
 
     Defaults are those of Pennington et al. 2014, but for a small corpus's `min_count`. `window` is in words,
     `x_max` in co-occurrences, `batch_size` in pairs. The same seed gives the same vectors on one machine; on
-    another device they differ by rounding. Raises `InvalidArgumentError` for a setting or a corpus that
-    cannot work.
+    another device they differ by rounding. Raises `InvalidArgumentError` for settings out of range and for a
+    corpus without pairs.
     """
     cooccurrences = count_cooccurrences(
         sentences,
@@ -371,8 +368,7 @@ def _starts(sorted_or_not: Tensor, n: int) -> Tensor:
 
 
 def _loss_and_gradients(word: Tensor, context: Tensor, batch: _Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """Half the weighted squared error of a batch, and its gradients in the tables' rows `[n, D + 2]`, `[m, D
-    + 2]`."""
+    """Half the weighted squared error of a batch, and its gradients `[n, D + 2]` and `[m, D + 2]`."""
     residual = torch.sparse.sampled_addmm(batch.matrix(-batch.log_counts), word, context.t()).values()
     weighted = batch.weights * residual
     word_grad = batch.matrix(weighted) @ context

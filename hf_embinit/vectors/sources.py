@@ -20,8 +20,7 @@ SOURCES = {
     "t5": "google-t5/t5-small",
     "mt5": "google/mt5-base",
 }
-"""The checkpoints of Kim et al. 2024 (found by the statistics of their Table 2). `glove` is a file, not on
-the Hub."""
+"""The checkpoints of Kim et al. 2024, identified by their Table 2. `glove` is a file, not on the Hub."""
 
 _GLOVE_HELP = (
     "The vectors 'glove' are a file that is not on the Hub: give vectors= (--vectors) the path of "

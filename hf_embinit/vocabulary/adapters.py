@@ -320,8 +320,8 @@ def _check_old_rows(
     dtype = own if own in digests else next(iter(digests))
     if _digest(tables, table, ids, dtype) != digests[dtype]:
         raise InvalidArgumentError(
-            f"the old rows of {table.name} are not those of the model that {name} was trained on: give that "
-            f"one"
+            f"the old rows of {table.name} are not those of the model that {name} was trained on: "
+            "give that model"
         )
 
 

@@ -44,8 +44,7 @@ def expand_vocabulary(
 
     The matrix grows only when the tokenizer's new ids reach past it: padding rows that the new ids fall on
     are initialised, and none is cut off. Rows that come from `pad_to_multiple_of` are initialised too,
-    since a row of zeros can take all the probability. On an error the model and the tokenizer are as they
-    were.
+    since a row of zeros can take all the probability. An error leaves the model and the tokenizer unchanged.
 
     Args:
         new_tokens: strings, or `AddedToken` for stripping, normalisation and special tokens.

@@ -69,8 +69,7 @@ def prune_vocabulary(model: PreTrainedModel, tokenizer: Any, keep: Iterable[str 
     old_ids = sorted(wanted.union(*also.values()))
     if old_ids[-1] >= old_rows:
         raise InvalidArgumentError(
-            f"the tokenizer has id {old_ids[-1]}, but the model has {old_rows} rows: is this the model's own "
-            f"tokenizer?"
+            f"the tokenizer has id {old_ids[-1]}, but the model has {old_rows} rows: give the model's own"
         )
     old_ids += sorted(i for i in named if i < old_rows and i not in names)  # rows without a token
     new_id = {old: new for new, old in enumerate(old_ids)}

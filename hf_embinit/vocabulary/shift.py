@@ -121,9 +121,8 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
             logits = getattr(model(**inputs), "logits", None)
     except Exception as error:
         raise UnsupportedModelError(
-            f"{type(model).__name__} cannot be run on token ids alone ({error}); prefixes=() leaves "
-            "the comparison "
-            f"out"
+            f"{type(model).__name__} cannot be run on token ids alone ({error}); "
+            "prefixes=() leaves the comparison out"
         ) from error
     finally:
         for module, training in modes:

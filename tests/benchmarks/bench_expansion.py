@@ -141,8 +141,8 @@ def main() -> None:
                 matrix = (vocab_size + new_rows) * width * dtype.itemsize / 2**20
                 print(
                     f"{size:>13} {name:>9} {new_rows:>5} {seconds[False]:>8.2f}s {seconds[True]:>7.2f}s "
-                    f"{seconds[False] / seconds[True]:>5.1f}x {extra[False]:>6.0f}MiB "
-                    f"{extra[True]:>5.0f}MiB {matrix:>7.0f}MiB",
+                    f"{seconds[False] / seconds[True]:>5.1f}x "
+                    f"{extra[False]:>6.0f}MiB {extra[True]:>5.0f}MiB {matrix:>7.0f}MiB",
                     flush=True,
                 )
 

@@ -131,10 +131,8 @@ def main() -> None:
                 cost.append(clock.seconds / grouped)
                 gain.append((grouped_tokens / grouped) / (random_tokens / random))
                 padding.append((grouped_padding, random_padding))
-    print(
-        f"{BATCH} pairs a batch, {arguments.steps} steps, {arguments.threads} threads, torch "
-        f"{torch.__version__}"
-    )
+    setting = f"{BATCH} pairs a batch, {arguments.steps} steps, {arguments.threads} threads"
+    print(f"{setting}, torch {torch.__version__}")
     print(
         f"Trainer / bare loop, time:            {statistics.median(cost):.3f}   {[round(c, 3) for c in cost]}"
     )

@@ -2,8 +2,7 @@
 
     python tests/benchmarks/bench_training_step.py [--rounds 15] [--threads 2]
 
-Size: d_model 300, 10 heads, d_ff 512, 3 + 3 layers, vocabularies 7,847 / 5,888, batches of 64 pairs of
-similar length.
+Size: d_model 300, 10 heads, d_ff 512, 3 + 3 layers, vocabularies 7,847 / 5,888, batches of 64 pairs.
 
 What is compared, all in one process, on the same batches, in turn, so that a busy machine slows all alike:
 - products: every matrix product of our step, replayed alone: the linear layers (fused as ours are) at the

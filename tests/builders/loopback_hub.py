@@ -355,7 +355,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.resolve(match[1] or "models/", match[2], match[3], match[4])
         raise Refusal(404, f"no such page: {path}")
 
-    # ------------------------------------------------------------------------------------------ who asks
+    # --- who asks
 
     def user(self) -> tuple[str, str] | None:
         """Name and role behind the token; None without one."""
@@ -392,7 +392,7 @@ class Handler(BaseHTTPRequestHandler):
         name, role = user
         self.json({"type": "user", "name": name, "orgs": [], "auth": {"accessToken": {"role": role}}})
 
-    # ------------------------------------------------------------------------------------- repositories
+    # --- repositories
 
     def create(self) -> None:
         asked = json.loads(self.body())
@@ -513,7 +513,7 @@ class Handler(BaseHTTPRequestHandler):
             refs[name] = self.commit_at(repository, start).oid
         self.json({})
 
-    # ------------------------------------------------------------------------------------------ uploads
+    # --- uploads
 
     def preupload(self, repository: Repository, commit: Commit) -> None:
         answers = []
@@ -591,7 +591,7 @@ class Handler(BaseHTTPRequestHandler):
             return self.json({"errors": [{"message": p} for p in problems], "warnings": []}, status=400)
         self.json({"errors": [], "warnings": [{"message": w} for w in warnings]})
 
-    # ---------------------------------------------------------------------------------------- downloads
+    # --- downloads
 
     def resolve(self, kind: str, repo_id: str, revision: str, path: str) -> None:
         commit = self.commit_at(self.repository(kind, repo_id), revision)
@@ -615,7 +615,7 @@ class Handler(BaseHTTPRequestHandler):
             told["Content-Range"] = f"bytes {first}-{size - 1}/{size}"
         self.reply(206 if start else 200, blob.data[first:], told)
 
-    # ------------------------------------------------------------------------------------------ plumbing
+    # --- plumbing
 
     def body(self) -> bytes:
         if self.body_read:

@@ -100,8 +100,7 @@ def _backend(family: str, size: int) -> str:
 
 
 def model(kind: str, vocab_size: int, **config: Any) -> Any:
-    """`gpt2` (tied), `llama` (untied), `bert` (tied, output bias), `bart` (`final_logits_bias`): as
-    trained."""
+    """A `gpt2` (tied), `llama` (untied), `bert` (tied, output bias) or `bart` (`final_logits_bias`)."""
     common = {"vocab_size": vocab_size, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, **config}
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -74,7 +74,7 @@ def equal_but_embeddings(a: BertForMaskedLM, b: BertForMaskedLM) -> bool:
     )
 
 
-# --- help, examples, exit codes -----------------------------------------------------------------------------
+# --- help, examples, exit codes
 
 
 def test_help_lists_every_command_and_the_exit_codes(capsys) -> None:
@@ -167,7 +167,7 @@ def test_underscores_and_dashes_are_the_same_in_flags() -> None:
     assert (args.tokens_file, args.output_dir, args.pad_to_multiple_of) == ("f", "o", 8)
 
 
-# --- list, manifest -----------------------------------------------------------------------------------------
+# --- list, manifest
 
 
 def test_list(capsys) -> None:
@@ -191,7 +191,7 @@ def test_a_misspelt_name_is_answered_by_the_nearest(words, code, near, capsys) -
     assert (found, out) == (code, "") and near in err
 
 
-# --- init ---------------------------------------------------------------------------------------------------
+# --- init
 
 
 def test_init_is_initialize_and_keeps_the_rest(model, vectors, tmp_path, capsys) -> None:
@@ -301,7 +301,7 @@ def test_a_pickle_is_refused_unless_asked_for(model, tmp_path, capsys) -> None:
     assert embinit(capsys, *words, "--allow_pickle")[0] == 0
 
 
-# --- expand, surgery ----------------------------------------------------------------------------------------
+# --- expand, surgery
 
 
 def test_expand_is_expand_vocabulary(model, tmp_path, capsys) -> None:
@@ -362,7 +362,7 @@ def test_surgery_lists_its_interventions(capsys) -> None:
     assert [r["name"] for r in json.loads(embinit(capsys, "surgery", "--list", "--json")[1])] == names
 
 
-# --- analyze ------------------------------------------------------------------------------------------------
+# --- analyze
 
 
 def test_analyze_has_the_flags_of_the_recipe_and_writes_its_report(vectors, tmp_path, capsys) -> None:
@@ -384,7 +384,7 @@ def test_analyze_has_the_flags_of_the_recipe_and_writes_its_report(vectors, tmp_
     assert not (out / "report.html").exists()  # an older report's page does not stay beside the new report
 
 
-# --- results, compare, publish ------------------------------------------------------------------------------
+# --- results, compare, publish
 
 
 def test_results(tmp_path, capsys) -> None:
@@ -462,7 +462,7 @@ def test_publish_and_results_of_the_hub(tmp_path) -> None:
     assert failed == "0" and "exit code 1" in done.stdout and "error: " in done.stderr
 
 
-# --- the installed command ----------------------------------------------------------------------------------
+# --- the installed command
 
 
 def entry_point() -> str:

@@ -1,5 +1,4 @@
-"""Every table initialiser: its distribution (a wrong one is rejected), generator, padding row, missing
-tokens."""
+"""Every initialiser of tables: distribution (a wrong one fails), generator, padding row, missing tokens."""
 
 from __future__ import annotations
 

@@ -74,8 +74,7 @@ def test_what_cannot_work_is_refused_with_a_sentence(arguments, sentence):
         VanillaTransformerConfig(**arguments)
 
 
-# Kim et al. 2024, Table 5: vocabularies, +- what their printing leaves open (0 where measured), width,
-# millions.
+# Kim et al. 2024, Table 5: vocabularies, their rounding error (0 where measured), width, millions
 TABLE_5 = {
     "multi30k words": (7847, 5888, 0, 300, 11),
     "multi30k mBERT": (6253, 5456, 0, 768, 39),

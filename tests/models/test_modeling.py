@@ -68,7 +68,7 @@ def inputs_for(kind, source, target):
     return {"input_ids": source} | ({"decoder_input_ids": target} if kind is KINDS[0] else {})
 
 
-# ---------------------------------------------------------------------------------------------- agreement
+# --- agreement
 
 
 def torch_twin(model) -> nn.Module:
@@ -175,7 +175,7 @@ def test_sinusoidal_table_has_the_statistics_of_the_paper():
     assert sinusoidal_table(7, 5).shape == (7, 5)
 
 
-# ---------------------------------------------------------------------------------------------- padding
+# --- padding
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -231,7 +231,7 @@ def test_decoder_inputs_start_where_the_labels_start():
     assert shift(labels).tolist() == [[BOS, 7, 8, EOS], [PAD, BOS, 7, 8]]
 
 
-# ---------------------------------------------------------------------------------------------- generation
+# --- generation
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
@@ -279,7 +279,7 @@ def test_ids_and_embeddings_together_raise_a_sentence():
         small()(decoder_input_ids=tokens(1, 3))
 
 
-# --- initialisation -----------------------------------------------------------------------------------------
+# --- initialisation
 
 
 def test_initial_weights_are_xavier():
@@ -323,7 +323,7 @@ def test_input_is_scaled_then_given_positions():
     torch.testing.assert_close(seen[1], plain.embed_tokens.weight[ids])
 
 
-# ---------------------------------------------------------------------------------------------- saving
+# --- saving
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
@@ -420,7 +420,7 @@ for name in ("Seq2SeqLM", "SequenceClassification", "CausalLM"):
     assert run.returncode == 0, run.stderr
 
 
-# ---------------------------------------------------------------------------------------------- resizing
+# --- resizing
 
 
 @pytest.mark.parametrize("mean_resizing", [True, False])
@@ -474,8 +474,7 @@ def test_frozen_tables_stay_frozen(tmp_path):
     assert loaded.get_input_embeddings().weight.grad is None and loaded.lm_head.weight.grad is not None
 
 
-# ---------------------------------------------------------------------------------------------- other ways
-# to run
+# --- other ways to run
 
 
 @pytest.mark.parametrize("kind", KINDS)

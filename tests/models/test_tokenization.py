@@ -101,7 +101,7 @@ def known_or_unk(full: PreTrainedTokenizerFast, encoder: dict[str, int], text: s
     return [1 if i == full.unk_token_id else encoder.get(t, 1) for i, t in zip(ids, tokens, strict=True)]
 
 
-# ------------------------------------------------------------------------------------------------------- ids
+# --- ids
 
 
 def test_special_tokens_have_the_ids_0_to_3_on_both_sides(words):
@@ -178,7 +178,7 @@ def test_empty_text_is_the_end_token_alone(words, full):
     assert words.decode([], skip_special_tokens=True) == ""
 
 
-# ---------------------------------------------------------------------------------- pre-trained tokenizers
+# --- pre-trained tokenizers
 
 
 def test_compaction_keeps_the_segmentation(full):
@@ -217,7 +217,7 @@ def test_truncation_and_padding_of_the_pretrained_tokenizer_are_dropped(full):
         full.backend_tokenizer.no_padding()
 
 
-# ------------------------------------------------------------------------------------------- detokenisation
+# --- detokenisation
 
 
 def test_words_are_written_as_text(words):
@@ -256,7 +256,7 @@ def test_ids_name_their_side(words):
     assert words.convert_tokens_to_ids(words.convert_ids_to_tokens([5, 6])) == [5, 6]
 
 
-# -------------------------------------------------------------------------------------------- added tokens
+# --- added tokens
 
 
 def test_added_tokens_come_last_in_both_vocabularies(words, tmp_path):
@@ -283,7 +283,7 @@ def test_added_tokens_in_sub_word_text(full):
     assert tok.decode(ids, skip_special_tokens=True) == "The dog Aragorn is old."
 
 
-# ------------------------------------------------------------------------------- saving, copying, hashing
+# --- saving, copying, hashing
 
 LOAD = """
 import json, sys
@@ -373,7 +373,7 @@ def test_using_it_does_not_change_the_fingerprint_of_datasets(full):
         assert fingerprint.hash(tok) == before
 
 
-# --------------------------------------------------------------------------------------------------- errors
+# --- errors
 
 
 def test_a_language_without_rules_takes_those_for_any_and_says_so(caplog):
@@ -405,7 +405,7 @@ class PreTrainedTokenizerWithoutBackend(PreTrainedTokenizer):
         return {}
 
 
-# ------------------------------------------------------------------------------------------------ real data
+# --- real data
 
 
 def read(path: str, column: str) -> list[str]:

@@ -199,8 +199,7 @@ def test_reversing_a_sequence_is_learnt_with_positions_only(encoding, least, mos
     assert least <= (made == source.flip(1)).float().mean() <= most
 
 
-# ---------------------------------------------------------------------------------------------- fast
-# operations
+# --- fast operations
 
 
 def test_dropout_masks_have_the_asked_rate_and_mean():

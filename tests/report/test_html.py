@@ -127,7 +127,7 @@ def test_a_page_comes_from_the_record_alone(folder: Path) -> None:
     assert render_report(results) == (folder / "report.md").read_text(encoding="utf-8")
 
 
-# --- in a browser -------------------------------------------------------------------------------------------
+# --- in a browser
 
 
 @pytest.fixture(scope="module")

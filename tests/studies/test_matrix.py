@@ -106,7 +106,7 @@ def starts(launch: Launch, run) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-# --- the studies of the package -----------------------------------------------------------------------------
+# --- the studies of the package
 
 
 def test_every_table_of_the_papers_has_a_study() -> None:
@@ -178,7 +178,7 @@ def test_paper_numbers_stand_where_the_paper_has_them() -> None:
     assert counts["zhang4"] == 150 and counts["zhang1"] == 30
 
 
-# --- options ------------------------------------------------------------------------------------------------
+# --- options
 
 
 def test_only_seeds_and_overrides(toy) -> None:
@@ -250,7 +250,7 @@ def test_a_study_that_does_not_fit_together(toy, old, new, sentence) -> None:
         load_study(toy[0])
 
 
-# --- running ------------------------------------------------------------------------------------------------
+# --- running
 
 
 def test_finished_runs_are_skipped(toy) -> None:
@@ -453,7 +453,7 @@ def test_slurm_script_is_a_script(tmp_path) -> None:
     assert script.startswith("#!/bin/bash") and "--array=1-12%16" in script and "--max_runs 1" in script
 
 
-# --- tables -------------------------------------------------------------------------------------------------
+# --- tables
 
 
 @pytest.fixture

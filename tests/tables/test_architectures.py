@@ -1,5 +1,4 @@
-"""Resizing on the architectures that transformers ships: a representative set, and with `-m sweep` all of
-them.
+"""Resizing the architectures that transformers ships: a representative set, or all with `-m sweep`.
 
 A trained model is imitated: embeddings with a mean that is not zero, output biases around -5, 211 tokens.
 After `patch` and a resize to 218: old logits unchanged, KL(p || p') within log(1 + 7 / 211), new ids as

@@ -53,7 +53,7 @@ def counted_by_loops(sentences, window, min_count, symmetric, weighted) -> dict[
     return dict(counts)
 
 
-# ------------------------------------------------------------------------------------------------ counting
+# --- counting
 
 
 @pytest.mark.parametrize("window", [1, 3, 10])
@@ -87,7 +87,7 @@ def test_the_digest_is_that_of_the_corpus():
     assert first.digest == again.digest != other.digest
 
 
-# ---------------------------------------------------------------------------------------- loss and gradients
+# --- loss and gradients
 
 
 def one_batch(num_sentences: int = 60):
@@ -146,7 +146,7 @@ def test_batches_hold_every_pair_once():
     )
 
 
-# ---------------------------------------------------------------------------------------------- convergence
+# --- convergence
 
 
 def loss_of_pairwise_descent(counts, *, dim: int, epochs: int, x_max: float) -> float:
@@ -230,7 +230,7 @@ def test_a_gpu_gives_the_same_vectors():
     torch.testing.assert_close(a.matrix, b.matrix, atol=1e-3, rtol=1e-2)
 
 
-# ------------------------------------------------------------------------------------------------- refusals
+# --- refusals
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_corpus_without_pairs_is_refused(sentences, message):
         train_glove(sentences, progress=False)
 
 
-# ------------------------------------------------------------------------------------------------ real text
+# --- real text
 
 
 @pytest.mark.data

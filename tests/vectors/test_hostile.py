@@ -74,7 +74,7 @@ def damaged(data: bytes, rng: random.Random, count: int) -> Iterator[tuple[str, 
         yield f"{kind}@{at}", bytes(changed)
 
 
-# --- files of vectors ---------------------------------------------------------------------------------------
+# --- files of vectors
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_an_endless_line_is_refused_at_once(line: bytes, tmp_path: Path) -> None
         read_vectors(path)
 
 
-# --- checkpoints --------------------------------------------------------------------------------------------
+# --- checkpoints
 
 
 @pytest.fixture(scope="module")
