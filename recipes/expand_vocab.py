@@ -83,7 +83,7 @@ def main() -> None:
     # after --help, which answers without them
     import copy
 
-    from hf_embinit.cards import take_pushes_to_hub
+    from hf_embinit.cards import prepare_push
     from hf_embinit.records import is_finished
     from hf_embinit.rows import check_init
     from hf_embinit.tasks import caption_language_model
@@ -95,7 +95,7 @@ def main() -> None:
         check_init(init, {})
     output, seed = Path(training_args.output_dir), training_args.seed
     names = {"dataset": data_args.dataset, "tokenizer": args.model}
-    hubs = take_pushes_to_hub(training_args, args.inits, task=TASK.name, seed=seed, **names)
+    hubs = prepare_push(training_args, args.inits, task=TASK.name, seed=seed, **names)
 
     with training_args.main_process_first(desc="loading model and data"):
         source = str(caption_language_model()) if args.model == "captions" else args.model

@@ -126,7 +126,7 @@ def _size(content: Path | bytes) -> int:
 
 @dataclass(frozen=True)
 class _Run:
-    """A finished run as strangers may see it."""
+    """A finished run, reduced to what may be published."""
 
     folder: Path
     record: RunRecord
@@ -150,7 +150,7 @@ class _Run:
         return {RESULTS_NAME: told.encode(), **{path: text.encode() for path, text in pages.items()}}
 
     def init_pages(self, repo_id: str) -> dict[str, bytes]:
-        """The card of the model before step 1."""
+        """The card of the branch `init`: the model before step 1."""
         model = self.files.models[0]
         config = read_json(self.folder / "init" / model / "config.json", error=RunFolderError)
         return {"README.md": init_page(self.record, config, repo_id, model, self.license).encode()}
@@ -169,7 +169,10 @@ class PushTarget:
     token: str | None
 
     def publish(self, run_folder: str | os.PathLike[str]) -> str:
-        """Publishes a run folder; gives the lines to print. Raises `PublishError`, which says what to do."""
+        """Publishes a run folder and returns the lines to print.
+
+        Raises `PublishError` with the command that publishes the run later.
+        """
         try:
             return str(publish(run_folder, self.repo_id, private=self.private, token=self.token))
         except PublishError as error:
@@ -179,22 +182,18 @@ class PushTarget:
             ) from error
 
 
-def take_push_to_hub(args: TrainingArguments, **identity: Any) -> PushTarget | None:
-    """Takes `--push_to_hub` out of the Trainer's hands, which would push checkpoints on the way; None when it
-    is not set.
-
-    Called before any work: the main process checks the token, makes the repository `--hub_model_id` (private
-    with `--hub_private_repo`) and sees that it holds no other run. `identity` is what tells runs apart:
-    `task`, `dataset`, `init`, `tokenizer`, `seed`, and `arguments`, as the record has them. Raises
-    `PublishError` and `InvalidArgumentError`.
-    """
-    return take_pushes_to_hub(args, [identity.pop("init")], **identity)[0]
-
-
-def take_pushes_to_hub(
+def prepare_push(
     args: TrainingArguments, inits: Sequence[str], **identity: Any
-) -> list[PushTarget | None]:
-    """One target for each of `inits`; several runs have one repository each, `<hub_model_id>-<init>`."""
+) -> list[PushTarget] | list[None]:
+    """For each of `inits` the repository that its finished run is published in; None without `--push_to_hub`.
+
+    Called before any work: the main process checks the token, makes the repository `--hub_model_id` (of
+    several runs `<hub_model_id>-<init>`; private with `--hub_private_repo`) and checks that it holds no other
+    run. Resets `args.push_to_hub`, so that the Trainer itself pushes no checkpoints. `identity` is what tells
+    runs apart: `task`, `dataset`, `tokenizer`, `seed`, and `arguments`, as the record has them.
+
+    Raises `PublishError`, and `InvalidArgumentError` with `--hub_revision`.
+    """
     if not args.push_to_hub:
         return [None] * len(inits)
     if getattr(args, "hub_revision", None):
@@ -205,7 +204,7 @@ def take_pushes_to_hub(
     args.push_to_hub = False
     name = args.hub_model_id or Path(str(args.output_dir)).resolve().name
     names = [name] if len(inits) == 1 else [f"{name}-{init}" for init in inits]
-    targets: list[PushTarget | None] = []
+    targets = []
     for name, init in zip(names, inits, strict=True):
         if args.process_index == 0:
             repository = HubRepository(name, private=args.hub_private_repo, token=args.hub_token)
@@ -229,9 +228,11 @@ def check_readme(repository: HubRepository, main: Branch) -> None:
 
 
 def _check_free(repository: HubRepository, main: Branch, ours: Mapping[str, Any]) -> None:
-    """Raises `PublishError` when the repository holds something other than this run: another one, the same
-    with other settings, or a README that someone wrote by hand. `ours` has `arguments` and `data`, where they
-    are known, beside what tells runs apart."""
+    """Raises `PublishError` when the repository holds anything but this run.
+
+    That is another run, this run with other settings, or a README that someone wrote by hand. `ours` is the
+    identity of the run (see `prepare_push`), with its `data` where that is known.
+    """
     check_readme(repository, main)
     held = main.paths - {".gitattributes", "README.md"}
     if not held:

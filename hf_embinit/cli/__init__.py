@@ -1,6 +1,6 @@
-"""The commands of `hf-embinit`: each reads its flags, calls the package and gives an `Answer`.
+"""The commands of `hf-embinit`: each reads its flags, calls the package and returns an `Answer`.
 
-Nothing here prints, and nothing slow is imported before a command runs.
+No command computes anything itself or prints (`__main__` does), and slow imports wait until one runs.
 """
 
 from __future__ import annotations

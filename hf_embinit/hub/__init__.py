@@ -1,6 +1,6 @@
-"""Files of the Hugging Face Hub, or of its cache where it is out of reach, and commits of what is handed in.
+"""The Hugging Face Hub: files fetched from it (from its cache when it is out of reach), commits made to it.
 
-Nothing here knows of runs, models or cards, and nothing is chosen for publication here.
+What to commit is the caller's choice: nothing here knows of runs, models or cards.
 """
 
 from .access import (

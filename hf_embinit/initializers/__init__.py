@@ -1,7 +1,7 @@
-"""Initialisers: pure functions from an `InitContext` to rows `[R, D]`, under their names in one registry.
+"""Initialisers: pure functions from an `InitContext` to rows `[R, D]`, and the registry of their names.
 
-Importing this room fills the registry. Nothing here knows a model: tables are found and written in
-`hf_embinit.tables`, and what an initialiser may read is put together in `hf_embinit.rows`.
+Importing this room fills the registry. Nothing here knows a model: `hf_embinit.rows` builds the context,
+`hf_embinit.tables` finds and writes tables.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Measures of embedding tables, vocabulary expansions, translations and classifications: pure functions.
 
-Nothing here loads a model or writes a file. `modules/` has some of them as `evaluate` modules.
+`modules/` wraps some of them as `evaluate` modules. Nothing here loads a model or writes a file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Small vanilla transformers to study embeddings on. Importing this registers them with the Auto classes."""
+"""Small vanilla transformers to study embeddings on, registered with the Auto classes on import.
+
+These files are saved with a checkpoint (`trust_remote_code`), so they import nothing else of the package.
+"""
 
 from transformers import (
     AutoConfig,

@@ -1,6 +1,6 @@
-"""What a run leaves behind: its folder, its record, what of it may be published, records side by side.
+"""What a run leaves behind: its folder, its record `results.json`, the files that it declares publishable.
 
-Cards of records are made in `cards`; nothing here trains.
+Also means over records. Cards of records are made in `hf_embinit.cards`; nothing here trains.
 """
 
 from .aggregate import NO_EFFECT, read_records, results_table

@@ -1,6 +1,6 @@
-"""The report on embedding tables, as Markdown and as a page, and the comparison of two tables.
+"""The report on embedding tables, in Markdown and HTML, and the comparison of two tables.
 
-What is measured is in `measures`; reports on training runs are `cards`.
+The measures themselves are in `hf_embinit.measures`; training runs are reported by `hf_embinit.cards`.
 """
 
 from __future__ import annotations

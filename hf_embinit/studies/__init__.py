@@ -1,16 +1,16 @@
-"""The papers' tables as matrices of runs: plan, schedule, table; one yaml file a study beside the code.
+"""The papers' tables, each a study in a YAML file here: its runs, their scheduling, the table made of them.
 
-What a single run does is decided by its recipe.
+What a single run does is the business of its recipe.
 """
 
 from __future__ import annotations
 
 from .clusters import run_on_ray, slurm_script
-from .matrix import list_studies, load_study
 from .paper_results import other_settings, paper_rows
 from .report import plan_text, write_smoke_files, write_study
 from .requirements import list_requirements
 from .scheduling import Launch, Outcome, outcome_of, run_here
+from .study import list_studies, load_study
 
 __all__ = [
     "Launch",

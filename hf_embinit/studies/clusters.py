@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidArgumentError, RunFolderError
-from .matrix import Run
 from .scheduling import Launch, Outcome, execute, stages
+from .study import Run
 
 
 def run_on_ray(

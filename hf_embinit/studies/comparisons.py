@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import InvalidArgumentError
-from .matrix import Study
 from .scores import Scores, mean
+from .study import Study
 
 DRAWS = 2_000
 """Draws behind the interval of a rank agreement."""

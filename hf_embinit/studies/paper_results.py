@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from ..records import RunRecord
-from .matrix import RUN_PREFIX, Cell, Study, list_studies, load_study
 from .scores import field_value
+from .study import RUN_PREFIX, Cell, Study, list_studies, load_study
 
 _RECIPES = {
     "translation": "translate.py",

@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from ..records import write_text
 from .figures import plot_bars, plot_mean_curves
-from .matrix import Study
 from .scheduling import Launch, estimate_seconds, outcome_of
 from .scores import Scores, gather
+from .study import Study
 from .tables import csv_table, latex_table, markdown
 
 

@@ -14,8 +14,8 @@ from ..hub import hub_is_reachable
 from ..initializers import get_initializer
 from ..tasks import DATA_VARIABLE, SPLIT_FILES, find_folder
 from ..vectors import SOURCES
-from .matrix import RUN_PREFIX, Run, Study
 from .scheduling import Launch
+from .study import RUN_PREFIX, Run, Study
 
 _EMBEDDED = {"captions", "sentiment", "entailment", "stories"}
 _BUILT_HERE = {"words", "vanilla", "captions", "stories"}

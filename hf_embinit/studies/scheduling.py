@@ -30,7 +30,7 @@ from typing import Any
 from .. import __version__
 from ..errors import RunFolderError
 from ..records import is_finished, list_checkpoints, write_json
-from .matrix import RUN_PREFIX, Run
+from .study import RUN_PREFIX, Run
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .matrix import Cell, Study
 from .scheduling import Launch, outcome_of, read_result
+from .study import Cell, Study
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import Any
 from ..display import markdown_table
 from .comparisons import VERDICTS, Difference, best, differences, rank_agreement
 from .files import Value
-from .matrix import Study, selected
 from .scores import Scores, mean
+from .study import Study, selected
 
 
 def _number(mean: float, sd: float | None, digits: int) -> str:

@@ -1,140 +1,14 @@
-"""Interventions on pre-trained encoders and decoders (Zhang 2021): `surgery.apply(model, "reversed")`.
+"""Surgery: changes to the parts of a trained model, by name: `surgery.apply(model, "reversed")`.
 
-Layers are put in another order or taken out, weights re-drawn, permuted or rescaled, word embeddings
-shuffled, re-drawn or taken from another model. Names compose from left to right:
-`reversed+shuffled_embeddings`. Any initialiser of whole tables (`xavier`, `bert_xavier`) is a surgery, too.
+Layers are reordered or removed, weights re-drawn, permuted or rescaled, embeddings replaced (Zhang 2021).
+Changes to the vocabulary are made in `hf_embinit.vocabulary`, initialisers in `hf_embinit.initializers`.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
-
-from torch import nn
-
-from ..errors import InvalidArgumentError, UnknownNameError
-from ..initialization import initialize
-from ..initializers import get_initializer, list_initializers
-from ..manifest import record_event
-from ..tables import unwrap
 from . import embeddings, layers, weights  # noqa: F401  (fills the registry)
-from .registry import Operation, Surgery
+from .composition import apply, check
+from .registry import Surgery
 from .registry import list_surgeries as list
 
 __all__ = ["Surgery", "apply", "check", "list"]
-
-M = TypeVar("M", bound=nn.Module)
-
-
-@dataclass
-class _Step:
-    """One part of a composition, found but not yet done."""
-
-    name: str
-    options: set[str]
-    needs_tokenizer: bool
-    brings_tokenizer: bool
-    check_options: Callable[[dict[str, Any]], None]
-    run: Callable[[Operation, dict[str, Any]], None]
-
-
-def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: Any) -> M:
-    """Changes `model` in place as `spec` says, and gives it back; `config.embinit` records each step.
-
-    Args:
-        model: any transformers model; DistributedDataParallel and torch.compile wrappers are looked through.
-        spec: a name of `surgery.list()` or of a table initialiser, or several joined by `+`, done in turn.
-        tokenizer: needed by interventions that look at tokens.
-        seed: of everything drawn. Each step starts from it, so that a composition is its steps applied one
-            after the other. The global random state stays as it is.
-        options: keyword options of the steps; each goes to every step that has it.
-
-    Raises:
-        UnknownNameError: a name that is neither; nothing was changed.
-        InvalidArgumentError: an option or number that does not fit.
-        UnsupportedModelError: a model that the intervention cannot be done on, such as layers of ALBERT.
-
-    Names, options and a missing tokenizer are checked before the first step. A step that raises changes
-    nothing itself, but those before it in a composition are done and recorded.
-    """
-    steps = _steps(spec)
-    _check_all(spec, steps, tokenizer, options)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InvalidArgumentError(f"seed={seed!r}: expected an integer")
-    operation = Operation(unwrap(model), tokenizer, seed)
-    for step in steps:
-        step.run(operation, {k: v for k, v in options.items() if k in step.options})
-    return model
-
-
-def check(spec: str, tokenizer: Any = None, **options: Any) -> None:
-    """Raises what `apply` would for names, options and a missing tokenizer, without a model."""
-    _check_all(spec, _steps(spec), tokenizer, options)
-
-
-def _check_all(spec: str, steps: Any, tokenizer: Any, options: dict[str, Any]) -> None:
-    known = sorted(set().union(*(step.options for step in steps)))
-    for option in options:
-        if option not in known:
-            has = f"its options: {', '.join(known)}" if known else "it has none"
-            raise InvalidArgumentError(f"surgery {spec!r} has no option {option!r}; {has}")
-    there = tokenizer is not None
-    for step in steps:
-        step.check_options(options)
-        if step.needs_tokenizer and not there:
-            raise InvalidArgumentError(f"surgery {step.name!r} looks at tokens: give tokenizer=")
-        there = there or step.brings_tokenizer
-
-
-def _steps(spec: str) -> Any:
-    if not isinstance(spec, str) or not all(name.strip() for name in spec.split("+")):
-        raise InvalidArgumentError(
-            f"surgery {spec!r}: expected a name such as 'reversed', or names joined by '+'"
-        )
-    return [_find(name.strip()) for name in spec.split("+")]
-
-
-def _find(name: str) -> _Step:
-    for record in list():
-        arguments = record.match(name)
-        if arguments is not None:
-            return _intervention(name, record, arguments)
-    inits = {record.name for record in list_initializers(purpose="table")}
-    if name in inits:
-        return _initialization(name)
-    raise UnknownNameError("surgery", name, {*(record.name for record in list()), *inits})
-
-
-def _intervention(name: str, record: Surgery, arguments: tuple[str, ...]) -> _Step:
-    def run(operation: Operation, options: dict[str, Any]) -> None:
-        details = record.fn(operation, *arguments, **options)
-        stored = {k: v for k, v in options.items() if k not in details}
-        record_event(
-            operation.model.config, "surgery", surgery=name, seed=operation.seed, options=stored, **details
-        )
-
-    return _Step(
-        name,
-        set(record.options),
-        record.needs_tokenizer,
-        record.brings_tokenizer,
-        lambda options: record.check_options(name, options),
-        run,
-    )
-
-
-def _initialization(name: str) -> _Step:
-    record = get_initializer(name)
-    own = {"model", "init", "tokenizer", "seed", "options"}
-
-    def run(operation: Operation, options: dict[str, Any]) -> None:
-        initialize(
-            operation.model, name, tokenizer=operation.tokenizer, seed=operation.seed, **options
-        )  # it records its own event
-
-    options = (set(inspect.signature(initialize).parameters) - own) | set(record.options)
-    if "vectors" not in record.needs:
-        options -= {"vectors", "target_vectors"}
-    return _Step(name, options, "tokens" in record.needs, False, lambda options: None, run)

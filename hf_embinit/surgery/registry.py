@@ -1,4 +1,4 @@
-"""The registry of interventions: one record a name, some with a number in it (`remove_last_<n>`)."""
+"""The registry of surgeries. A name may hold an argument: `remove_last_<n>` matches `remove_last_3`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..initializers import Registry
 
 @dataclass
 class Operation:
-    """What an intervention works on."""
+    """What a surgery works on: a model, its tokenizer and the seed of all draws."""
 
     model: PreTrainedModel
     tokenizer: Any
-    """Of the model as it is now; an intervention that brings another tokenizer puts it here."""
+    """The model's, which a surgery that replaces the embeddings may replace."""
     seed: int
 
     def generator(self) -> torch.Generator:
@@ -31,15 +31,15 @@ class Operation:
 
 @dataclass(frozen=True)
 class Surgery:
-    """One registered intervention: its name, what it does and where it comes from."""
+    """One registered surgery: its name, what it does and where it comes from."""
 
     name: str
     summary: str
     reference: str
     fn: Callable[..., dict[str, Any]]
-    """`fn(operation[, argument], **options)` changes the model; what it gives back is recorded."""
+    """`fn(operation[, argument], **options)` changes the model and returns what the manifest records."""
     argument: str = ""
-    """Regular expression of what stands for `<...>` in the name."""
+    """Regular expression that the `<...>` of the name matches."""
     needs_tokenizer: bool = False
     brings_tokenizer: bool = False
 
@@ -50,7 +50,7 @@ class Surgery:
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
     def match(self, name: str) -> tuple[str, ...] | None:
-        """The arguments in `name` if it is a name of this intervention, else None."""
+        """The arguments in `name` (empty without `<...>`), or None for a name of another surgery."""
         if not self.argument:
             return () if name == self.name else None
         found = re.fullmatch(f"{re.escape(self.name.partition('<')[0])}({self.argument})", name)
@@ -79,7 +79,7 @@ def register_surgery(
     needs_tokenizer: bool = False,
     brings_tokenizer: bool = False,
 ) -> Callable[[F], F]:
-    """Decorator that adds an intervention to the registry under `name`."""
+    """Decorator that registers a surgery under `name`, which must be free."""
 
     def register(fn: F) -> F:
         record = Surgery(name, summary, reference, fn, argument, needs_tokenizer, brings_tokenizer)
@@ -90,5 +90,5 @@ def register_surgery(
 
 
 def list_surgeries() -> list[Surgery]:
-    """All registered interventions, by name; `str(record)` is one line."""
+    """All registered surgeries, sorted by name; `str(record)` is one line."""
     return SURGERIES.list()

@@ -1,7 +1,7 @@
-"""Where a model keeps its token tables, and the only code that writes them in memory.
+"""Finds the token tables of a model, and writes them: no other code does so in memory.
 
-A *table* is a parameter with a row per token, a *row* a token's vector, a *side* the vocabulary it is of.
-How rows are made does not belong here: that is `hf_embinit.initializers`.
+A *table* is a parameter with a row for each token, a *side* the vocabulary that it is of. The values of rows
+do not come from here but from `hf_embinit.rows`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What is trained on: a module a task with its `TaskSpec` (data sets, settings, scores, words), the embedded
-corpora as data in `corpora/`, and where data sets are found. Nothing here trains or knows of records.
+"""Tasks to train on: one module with a `TaskSpec` each, the loading of their data, the embedded corpora.
+
+`corpora/` holds data, not code. Nothing here trains or knows of records.
 """
 
 from __future__ import annotations

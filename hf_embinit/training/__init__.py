@@ -1,7 +1,7 @@
-"""Training: one loop that every recipe hands over to, its arguments, callbacks, sampler, figures and twins.
+"""Training: the one `run` that every recipe hands over to, with its arguments, callbacks and figures.
 
-What a task is (data, settings, scores) is described in `tasks`; what a run leaves behind is in `records`.
-`start` and `run` are imported at first use, so that a recipe's `--help` answers at once.
+A task is described in `hf_embinit.tasks`, a finished run in `hf_embinit.records`. Names are imported on first
+use, so that a recipe's `--help` is fast.
 """
 
 from __future__ import annotations

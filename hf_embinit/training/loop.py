@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArguments, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
-from ..cards import PushTarget, take_push_to_hub
+from ..cards import PushTarget, prepare_push
 from ..errors import InvalidArgumentError
 from ..initialization import InitReport
 from ..records import RunRecord, device_name, history_from_log, prepare_run_folder, unlock_folder
@@ -83,7 +83,11 @@ def start(
         is_main_process=args.process_index == 0,
     )
     identity = {name: str(names.get(name) or given[name]) for name in ("dataset", "init", "tokenizer")}
-    hub = hub or take_push_to_hub(args, task=task.name, **identity, seed=args.seed, arguments=arguments)
+    if hub is None:
+        others = {name: value for name, value in identity.items() if name != "init"}
+        (hub,) = prepare_push(
+            args, [identity["init"]], task=task.name, **others, seed=args.seed, arguments=arguments
+        )
     set_seed(args.seed)
     return Run(
         task,

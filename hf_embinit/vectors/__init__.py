@@ -1,4 +1,7 @@
-"""Where rows come from: files of vectors, tables of checkpoints, vectors trained on one's own text."""
+"""Pre-trained vectors: read from files and from checkpoints, or trained on a text (GloVe).
+
+What a row is made of them is decided in `hf_embinit.initializers`; no model is built here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Changing the vocabulary of a trained model: expand, prune, carry it by adapters, propose what to add."""
+"""Changes to the vocabulary of a trained model: expand, prune, check, carry with an adapter, propose tokens.
+
+The values of new rows come from `hf_embinit.rows`; layers and weights are changed in `hf_embinit.surgery`.
+"""
 
 from __future__ import annotations
 

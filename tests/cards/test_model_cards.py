@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import ROOT
-from builders.loopback_hub import check_card
+from builders.loopback_requests import check_card
 from huggingface_hub import ModelCard
 
 from hf_embinit.__main__ import main

@@ -15,8 +15,6 @@ import torch
 import yaml
 from builders.loopback_hub import (
     Client,
-    CutOff,
-    Handler,
     Hub,
     drop,
     drop_after_reading,
@@ -24,6 +22,7 @@ from builders.loopback_hub import (
     loopback_hub,
     refuse,
 )
+from builders.loopback_requests import CutOff, Handler
 from builders.run_folders import AUTO, KINDS, run_folder
 from huggingface_hub import ModelCard
 from safetensors.torch import load, load_file

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from builders.loopback_hub import Client, Hub, check_card, drop_after_sending, loopback_hub
+from builders.loopback_hub import Client, Hub, drop_after_sending, loopback_hub
+from builders.loopback_requests import check_card
 from huggingface_hub import ModelCard, ModelCardData
 
 

@@ -10,22 +10,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from builders.loopback_hub import Handler, loopback_hub
+from builders.loopback_hub import loopback_hub
+from builders.loopback_requests import Handler
 from builders.run_folders import run_folder
 
 CALLS = """
 import json, time
 import hf_embinit
-from hf_embinit.cards import publish, take_push_to_hub
+from hf_embinit.cards import prepare_push, publish
 from transformers import TrainingArguments
 for name in names:
     calls = {
         "publish": lambda: publish(run, "user/x", token="hf_writer"),
         "compare": lambda: hf_embinit.compare("user/a", "user/b"),
         "manifest": lambda: hf_embinit.read_manifest("user/a"),
-        "push": lambda: take_push_to_hub(
+        "push": lambda: prepare_push(
             TrainingArguments(run, push_to_hub=True, hub_model_id="user/x", use_cpu=True, report_to=[]),
-            task="t", dataset="d", init="xavier", tokenizer="words", seed=0,
+            ["xavier"], task="t", dataset="d", tokenizer="words", seed=0,
         ),
     }
     before = time.monotonic()

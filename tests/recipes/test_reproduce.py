@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 
 from hf_embinit import __version__
 from hf_embinit.studies.clusters import run_on_ray
-from hf_embinit.studies.matrix import load_study
 from hf_embinit.studies.scheduling import Launch, outcome_of
+from hf_embinit.studies.study import load_study
 
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
 SCRIPT = str(ROOT / "recipes" / "reproduce.py")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hf_embinit.studies import requirements as module
-from hf_embinit.studies.matrix import list_studies, load_study
 from hf_embinit.studies.requirements import list_requirements
 from hf_embinit.studies.scheduling import Launch
+from hf_embinit.studies.study import list_studies, load_study
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,231 @@
+"""Runs that are skipped, resumed, retried and locked."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from builders.studies import RECIPE, STUDY, starts
+
+from hf_embinit import __version__
+from hf_embinit.errors import RunFolderError
+from hf_embinit.studies import report as study_report
+from hf_embinit.studies import scheduling
+from hf_embinit.studies.clusters import slurm_script
+from hf_embinit.studies.scheduling import Launch, execute, outcome_of, run_here
+from hf_embinit.studies.scores import gather
+from hf_embinit.studies.study import load_study
+from hf_embinit.studies.tables import markdown
+
+FORK = multiprocessing.get_context("fork")
+"""Drivers of their own that need not import torch again."""
+
+
+def test_finished_runs_are_skipped(toy) -> None:
+    name, launch = toy
+    study = load_study(name)
+    assert {outcome_of(run, launch).status for run in study.runs} == {"not run"}
+    told = []
+    first = run_here(study.runs, launch, workers=3, report=told.append)
+    assert len(first) == len(told) == 8 and all(o.executed and o.status == "finished" for o in first)
+    again = run_here(study.runs, launch, workers=2)
+    assert len(again) == 8 and not any(o.executed for o in again)
+    assert all(len(starts(launch, run)) == 1 for run in study.runs)
+    state = json.loads((launch.folder(study.runs[0]) / "matrix.json").read_text())
+    assert state["wall_seconds"] > 0 and state["command"][-1] == str(launch.folder(study.runs[0]))
+
+
+def test_max_runs_counts_what_is_started(toy) -> None:
+    name, launch = toy
+    runs = load_study(name).runs
+    assert run_here(runs, launch, max_runs=0) == []
+    assert sum(o.executed for o in run_here(runs, launch, workers=2, max_runs=3)) == 3
+    assert sum(o.executed for o in run_here(runs, launch, max_runs=1)) == 1
+    assert sum(outcome_of(run, launch).status == "finished" for run in runs) == 4
+
+
+def test_a_failed_run_is_retried_once_then_marked(toy) -> None:
+    name, launch = toy
+    once, always = (load_study(name, seeds=1, only=["a/low"], overrides=[f"fail={w}"]).runs[0]
+                    for w in ("once", "always"))  # fmt: skip
+    assert execute(once, launch).status == "finished" and len(starts(launch, once)) == 2
+    outcome = execute(always, launch)
+    assert outcome.status == "failed" and "exit status 1: error: --fail was asked for" in outcome.error
+    assert len(starts(launch, always)) == 2
+    assert outcome_of(always, launch).status == "failed"
+    assert not execute(always, launch).executed and len(starts(launch, always)) == 2
+    assert execute(always, launch, retry_failed=True).executed and len(starts(launch, always)) == 4
+    study = load_study(name, only=["a/low"], seeds=1, overrides=["fail=always"])
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "failed / 11.5 (0.7)" in page and "--fail was asked for" in page
+
+
+def test_a_killed_run_goes_on_and_its_checkpoints_go(toy, tmp_path) -> None:
+    name, launch = toy
+    go = tmp_path / "go"
+    (run,) = load_study(name, seeds=1, only=["a/low"], overrides=[f"wait_for={go}"]).runs
+    import threading
+
+    outcomes = []
+    worker = threading.Thread(target=lambda: outcomes.append(execute(run, launch)))
+    worker.start()
+    while not (launch.folder(run) / "checkpoint-1" / "trainer_state.json").exists():
+        time.sleep(0.01)
+    assert outcome_of(run, launch).status == "running"
+    os.kill(int(starts(launch, run)[0].split()[0]), signal.SIGKILL)
+    while len(starts(launch, run)) < 2:
+        time.sleep(0.01)
+    go.touch()
+    worker.join(30)
+    assert [o.status for o in outcomes] == ["finished"]
+    assert [line.split()[1] for line in starts(launch, run)] == ["None", "last"]
+    assert not list(launch.folder(run).glob("checkpoint-*"))
+
+
+def test_a_killed_driver_leaves_its_run_alone_and_the_next_one_waits_its_turn(toy, tmp_path) -> None:
+    name, launch = toy
+    go = tmp_path / "go"
+    (run,) = load_study(name, seeds=1, only=["a/low"], overrides=[f"wait_for={go}"]).runs
+    driver = FORK.Process(target=execute, args=(run, launch))
+    driver.start()
+    while not starts(launch, run):
+        assert driver.is_alive()
+        time.sleep(0.02)
+    driver.kill()
+    driver.join()
+    assert outcome_of(run, launch).status == "running"  # the orphan trains on, and has the lock
+    assert not execute(run, launch).executed
+    go.touch()
+    assert execute(run, launch, wait=True).status == "finished"
+    assert len(starts(launch, run)) == 1
+
+
+def test_a_dead_process_holds_no_lock(toy) -> None:
+    name, launch = toy
+    run = load_study(name).runs[0]
+    folder = launch.folder(run)
+    folder.mkdir(parents=True)
+    code = "import fcntl, sys, time; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(1, flush=True); time.sleep(60)"  # noqa: E501
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder / ".driver.lock")], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline()
+    assert execute(run, launch).status == outcome_of(run, launch).status == "running"
+    holder.kill()
+    holder.wait()
+    assert execute(run, launch).status == "finished"
+
+
+def test_two_drivers_share_the_runs(toy) -> None:
+    name, launch = toy
+    study = load_study(name)
+    with FORK.Pool(2) as drivers:
+        calls = [drivers.apply_async(run_here, (study.runs, launch)) for _ in range(2)]
+        counts = [sum(outcome.executed for outcome in call.get(timeout=250)) for call in calls]
+    assert sum(counts) == 8
+    assert all(len(starts(launch, run)) == 1 for run in load_study(name).runs)
+
+
+@pytest.mark.parametrize("change", ["version", "argument", "damage"])
+def test_a_record_of_other_code_or_arguments_never_fills_a_cell(toy, change) -> None:
+    name, launch = toy
+    study = load_study(name, seeds=1, only=["a/low"])
+    (run,) = study.runs
+    execute(run, launch)
+    path = launch.folder(run) / "results.json"
+    record = json.loads(path.read_text())
+    if change == "version":
+        record["versions"]["hf_embinit"] = "0.0.1"
+    elif change == "argument":
+        record["arguments"]["score"] = "11"
+    path.write_text(json.dumps(record)[: -5 if change == "damage" else None])
+    sentence = {"version": "was written by hf_embinit 0.0.1", "argument": "--score '11', not 10",
+                "damage": "is damaged"}[change]  # fmt: skip
+    for action in (
+        lambda: execute(run, launch),
+        lambda: gather(study, launch),
+        lambda: outcome_of(run, launch),
+    ):
+        with pytest.raises(RunFolderError, match=sentence):
+            action()
+    shutil.rmtree(launch.folder(run))
+    assert execute(run, launch).executed
+
+
+def test_another_version_is_another_run(toy, monkeypatch) -> None:
+    run = load_study(toy[0]).runs[0]
+    before = run.name
+    monkeypatch.setattr("hf_embinit.studies.study.__version__", "9.9")
+    assert run.name != before
+
+
+def test_a_full_disk_is_one_clear_error(toy, monkeypatch) -> None:
+    name, launch = toy
+    runs = load_study(name, only=["a"]).runs
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(scheduling, "write_json", full)
+        with pytest.raises(RunFolderError, match="no space left on the disk"):
+            run_here(runs, launch, workers=2)
+    (launch.recipes / "toy.py").write_text("raise OSError(28, 'No space left on device')")
+    with pytest.raises(RunFolderError, match="no space left on the disk"):
+        run_here(runs, launch)
+    assert {outcome_of(run, launch).status for run in runs} == {"not run"}  # and not marked as failed
+    (launch.recipes / "toy.py").write_text(textwrap.dedent(RECIPE % __version__))
+    assert all(o.status == "finished" for o in run_here(runs, launch))
+
+
+def test_runs_that_read_others_come_after_them(toy) -> None:
+    name, launch = toy
+    Path(name).write_text(STUDY.replace("{bonus: 20}", '{model: "run:a/low/x-{seed}"}'))
+    study = load_study(name, seeds=1, only=["a"])
+    low, high = study.runs
+    assert high.needs == [low.name] and high.arguments["model"] == f"run:{low.name}/x-1"
+    assert run_here([high], launch) == []  # nothing to read yet
+    assert [o.run for o in run_here([high, low], launch, workers=2)] == [low, high]
+    record = json.loads((launch.folder(high) / "results.json").read_text())
+    assert record["arguments"]["model"] == str(launch.folder(low) / "x-1")
+
+
+def test_commands_flags_and_launchers(toy) -> None:
+    name, launch = toy
+    run = load_study(name, overrides=["flag=true", "many=[1, 2]", "accelerator_config={a: 1}"]).runs[0]
+    command = launch.command(run)
+    assert command[:2] == [sys.executable, str(launch.recipes / "toy.py")]
+    text = " ".join(command)
+    assert '--flag true --many 1 2 --accelerator_config {"a": 1} --seed 1 --output_dir' in text
+    launched = Launch(launch.recipes, launch.root, accelerate_config="two.yaml").command(run)
+    assert launched[1:5] == ["-m", "accelerate.commands.launch", "--config_file", "two.yaml"]
+
+
+def test_estimates_come_from_runs_of_the_same_kind(toy) -> None:
+    name, launch = toy
+    study = load_study(name)
+    assert set(scheduling.estimate_seconds(study.runs, launch).values()) == {None}
+    assert "unknown for 8" in study_report.plan_text(study, launch)
+    first = study.cells[0].runs[0]
+    execute(first, launch)
+    seconds = scheduling.estimate_seconds(study.runs, launch)
+    assert sum(value is not None for value in seconds.values()) == 2  # its two seeds
+    text = study_report.plan_text(study, launch, all_runs=True)
+    assert "1 finished, 7 not run" in text and "for 1 runs like finished ones" in text
+
+
+def test_slurm_script_is_a_script(tmp_path) -> None:
+    script = slurm_script("table1", "python recipes/reproduce.py table1", 12, tmp_path)
+    (tmp_path / "s.sh").write_text(script)
+    assert subprocess.run(["bash", "-n", str(tmp_path / "s.sh")]).returncode == 0
+    assert script.startswith("#!/bin/bash") and "--array=1-12%16" in script and "--max_runs 1" in script

@@ -1,0 +1,164 @@
+"""Study files: what they expand into, options of a launch, and one sentence for what is wrong in one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+
+import pytest
+from builders import ROOT
+from builders.studies import STUDY
+
+from hf_embinit import get_initializer
+from hf_embinit.errors import InvalidArgumentError, UnknownNameError
+from hf_embinit.report import AnalysisArguments
+from hf_embinit.studies.files import read_study_file
+from hf_embinit.studies.study import STUDIES, list_studies, load_study
+from hf_embinit.training import shared_arguments
+
+PAPERS = [*(f"table{i}" for i in range(1, 9)), "figure1", *(f"zhang{i}" for i in range(1, 9))]
+
+# --- the studies of the package
+
+
+def test_every_table_of_the_papers_has_a_study() -> None:
+    assert set(list_studies()) == {*PAPERS, "butterfly", "hewitt"}
+
+
+@pytest.mark.parametrize("name", list_studies())
+def test_studies_expand_into_runs_of_recipes_that_exist(name: str, tmp_path: Path) -> None:
+    recipes = ROOT / "recipes"
+    for smoke in (None, tmp_path):
+        study = load_study(name, smoke=smoke)
+        assert study.runs and len({run.name for run in study.runs}) == len(study.runs)
+        for run in study.runs:
+            assert (recipes / run.recipe).is_file()
+            assert "{" not in json.dumps(list(run.arguments.values()))
+            for need in run.needs:
+                assert need in {other.name for other in study.runs}
+            if run.arguments.get("init") is not None:
+                get_initializer(run.arguments["init"])
+        for cell in study.cells:
+            for value in cell.values:
+                assert value.relative_to is None or value.relative_to in study.columns
+    if smoke is not None:
+        assert len(study.runs) <= 30  # seconds each
+
+
+@pytest.mark.parametrize("name", list_studies())
+def test_flags_of_studies_are_flags_of_their_recipes(name: str) -> None:
+    recipes = ROOT / "recipes"
+    inherited = {"max_steps", "eval_steps", "num_train_epochs", "learning_rate", "use_cpu"}
+    inherited |= {"per_device_train_batch_size"}
+    for run in {r.recipe: r for s in (None, Path("/x")) for r in load_study(name, smoke=s).runs}.values():
+        source = (recipes / run.recipe).read_text() + inspect.getsource(shared_arguments)
+        if run.recipe == "analyze_embeddings.py":
+            source = inspect.getsource(AnalysisArguments)
+        for flag in set(run.arguments) - inherited:
+            assert re.search(rf"^    {flag}: ", source, re.MULTILINE), f"{run.recipe} has no --{flag}"
+
+
+def test_tables_share_the_runs_they_have_in_common() -> None:
+    table1 = {run.name for run in load_study("table1", only=["multi30k/words-*"]).runs}
+    table3 = {run.name for run in load_study("table3", only=["*-yes-yes"]).runs}
+    figure = {run.name for run in load_study("figure1", only=["multi30k-words"], seeds=4).runs}
+    assert table1 == table3 == figure and len(table1) == 12
+
+
+def test_the_grid_of_an_initialiser_is_every_combination() -> None:
+    (cell,) = load_study("table1", only=["mnli/words-glove"]).cells
+    assert cell.points[0][0] == {
+        "learning_rate": 5e-5,
+        "per_device_train_batch_size": 64,
+    }
+    assert len(cell.points) == 6 and all(len(runs) == 2 for _, runs in cell.points)
+    (cell,) = load_study("table1", only=["mnli/words-glove"], overrides=["learning_rate=1"]).cells
+    assert len(cell.points) == 2 and all(run.arguments["learning_rate"] == 1 for run in cell.runs)
+
+
+def test_paper_numbers_stand_where_the_paper_has_them() -> None:
+    paper = {name: read_study_file(STUDIES / f"{name}.yaml").paper for name in list_studies()}
+    assert paper["table1"]["bert-bert", "mnli"][1] == (66.8, 0.6, "66.8 (0.6)")
+    assert paper["table1"]["words-glove_xavier", "multi30k"][0] == (38.7, 0.3, "38.7 (0.3)")
+    assert paper["table3"]["glove-yes-no", "multi30k"][2][:2] == (31.9, 0.34)
+    assert paper["zhang4"]["stsb", "jp-clean"][0][0] == 0.17
+    assert paper["zhang5"]["wnli", "zh-english"][0][0] == 0.62
+    assert ("cola", "en-english") not in paper["zhang5"]
+    assert paper["zhang8"]["sst2", "last6"][0][0] == 0.91
+    counts = {name: sum(len(values) for values in cells.values()) for name, cells in paper.items()}
+    assert counts["table1"] == 11 * (2 + 4 + 2 + 2) and counts["table2"] == 9 * 16
+    assert counts["zhang4"] == 150 and counts["zhang1"] == 30
+
+
+# --- options
+
+
+def test_only_seeds_and_overrides(toy) -> None:
+    name, _ = toy
+    study = load_study(name, only=["b/low"], seeds=3, overrides=["lr=0.1", "b/*:score=5", "flag=true"])
+    (cell,) = study.cells
+    assert [run.seed for run in cell.runs] == [1, 2, 3]
+    assert cell.runs[0].arguments == {"task": "t", "score": 5, "lr": 0.1, "flag": True}
+    assert study.changes == ["--set lr=0.1", "--set b/*:score=5", "--set flag=true"]
+    assert [run.seed for run in load_study(name).runs] == [1] * 4 + [2] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"only": ["c/*"]}, "no cell of toy matches. Columns: a, b; rows: low, high"),
+        ({"overrides": ["novalue"]}, "--set 'novalue': give argument=value"),
+        ({"overrides": ["zzz:lr=1"]}, "no cell of toy matches 'zzz'"),
+        ({"seeds": 0}, "--seeds 0"),
+    ],
+)
+def test_options_that_cannot_work(toy, options, sentence) -> None:
+    with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
+        load_study(toy[0], **options)
+
+
+def test_an_unknown_study_is_named_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match=r"Unknown study 'tabel1'\. Did you mean: table1"):
+        load_study("tabel1")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "sentence"),
+    [
+        ("seeds: 2", "seed: 2", 5, "Unknown field of a study 'seed'. Did you mean: seeds"),
+        ("seeds: 2", "seeds: two", 5, "'seeds' cannot be 'two'"),
+        ("{title: A, arg", "{titel: A, arg", 10, "Unknown field of columns a 'titel'"),
+        ("better: higher", "better: best", 7, "'better' is higher or lower"),
+        ("low: {a: [11.5", "lower: {a: [11.5", 16, "Unknown row 'lower'. Did you mean: low"),
+        ("{a: [11.5", "{c: [11.5", 16, "Unknown field of the paper's row, by column 'c'"),
+        ("11.5 (0.7)", "eleven", 16, "are no numbers"),
+        ("title: A toy", "title: A toy\ncompare: boxes", 2, "'compare' is rows or columns"),
+        ("seeds: 2", "seeds: 2\nseeds: 3", 6, "'seeds' stands here twice"),
+    ],
+)
+def test_a_wrong_study_file_is_an_error_with_its_line(toy, old, new, line, sentence) -> None:
+    name, _ = toy
+    assert old in STUDY
+    Path(name).write_text(STUDY.replace(old, new))
+    with pytest.raises(InvalidArgumentError) as error:
+        load_study(name)
+    assert "toy.yaml" in str(error.value) and sentence in str(error.value)
+    assert f"line {line}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("[11.5 (0.7), 2]", "[11.5]", "has 1 numbers for low, a, the cell has 2 values"),
+        ("{score: 10}", '{score: "{many}"}', "uses {many}"),
+        ("recipe: toy.py\n", "", "has no 'recipe'"),
+        (STUDY, "just text", "holds no mapping"),
+        (STUDY, "a: [", "is not a study"),
+    ],
+)
+def test_a_study_that_does_not_fit_together(toy, old, new, sentence) -> None:
+    Path(toy[0]).write_text(STUDY.replace(old, new))
+    with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
+        load_study(toy[0])

@@ -1,0 +1,190 @@
+"""Tables made of the records of runs: cells, intervals, and the paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from builders.studies import STUDY
+
+from hf_embinit.studies import report as study_report
+from hf_embinit.studies import tables as study_tables
+from hf_embinit.studies.comparisons import Difference, rank_agreement, t_interval
+from hf_embinit.studies.scheduling import execute, run_here
+from hf_embinit.studies.scores import field_value, gather
+from hf_embinit.studies.study import load_study
+from hf_embinit.studies.tables import markdown
+
+
+@pytest.fixture
+def finished(toy):
+    name, launch = toy
+    study = load_study(name)
+    run_here(study.runs, launch, workers=2)
+    return study, launch
+
+
+def test_the_table_has_ours_beside_the_paper_s(finished) -> None:
+    study, launch = finished
+    page = markdown(study, gather(study, launch), "python recipes/reproduce.py toy", ["figures/toy.png"])
+    assert "|  | A BLEU | A Epoch | B BLEU | B Epoch |" in page
+    assert "| One: Low | 11.5 (0.7) / 11.5 (0.7) | 2.0 (0.0) / 2 | 21.5 (0.7) / 21 | 2.0 (0.0) / 2 |" in page
+    assert "**31.5 (0.7)** / 31.25" in page and "n = 2 in every cell" in page
+    assert "| A | high - low | BLEU | +20.00 | +20.00 to +20.00 | 2 | +19.75 | agrees |" in page
+    # ours orders both columns one way, the paper one of them the other way
+    assert "Differences that the paper prints: 1 agrees, 1 disagrees, 0 cannot tell" in page
+    assert "Rank agreement with the paper: **+0.00** (95% interval +0.00 to +0.00; Kendall's tau-b" in page
+    assert "8 of 8 runs come from a dirty tree" in page
+    assert (
+        "data, toy train: `3 rows, f00`" in page
+        and "- device: toy" in page
+        and "seeds: 1, 2; runs: 8" in page
+    )
+    assert "![A toy](figures/toy.png)" in page
+
+
+def test_cells_that_were_not_run_say_so(toy) -> None:
+    name, launch = toy
+    study = load_study(name, only=["a/low"])
+    execute(study.runs[0], launch)
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "| One: Low | 11.0 / 11.5 (0.7) | 2.0 / 2 | not run / 21 | not run / 2 |" in page
+    assert "| One: High | not run / 31.25 | not run / 2 | not run / 20 | not run / 2 |" in page
+
+
+def test_a_diverged_run_is_no_number_of_its_cell(finished) -> None:
+    study, launch = finished
+    lost = [run for cell in study.cells for run in cell.runs if (cell.column, cell.row) == ("a", "low")]
+    for run, row in zip(lost, ({"validation_loss": None}, {"acc": 0.1}), strict=True):
+        path = launch.folder(run) / run.results
+        record = json.loads(path.read_text())
+        record["history"].append(row)
+        record["diverged"] = row == {"acc": 0.1}  # as records of today say it, and those of before
+        path.write_text(json.dumps(record))
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "| One: Low | diverged / 11.5 (0.7) | diverged / 2 |" in page
+    assert page.count("diverged, a loss was no finite number") == 2
+    assert (
+        ",a,low,BLEU,diverged,0," in "," + study_tables.csv_table(study, gather(study, launch)).split("\n")[1]
+    )
+
+
+def test_csv_and_latex(finished) -> None:
+    study, launch = finished
+    scores = gather(study, launch)
+    lines = study_tables.csv_table(study, scores).splitlines()
+    assert lines[0].startswith("column,row,value,status,n,mean,sd,paper_mean")
+    assert lines[1] == "a,low,BLEU,finished,2,11.5,0.7071067811865476,11.5,0.7,1 2,"
+    tex = study_tables.latex_table(study, scores)
+    assert r"\begin{tabular}{lrrrr}" in tex and r"\textbf{31.5 (0.7)} {\color{gray}31.25}" in tex
+
+
+def test_the_page_is_written_with_its_figure(finished, tmp_path) -> None:
+    study, launch = finished
+    study.file.figure = {"kind": "bars", "value": "BLEU"}
+    study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    study.file.figure = {"kind": "curves", "metric": "acc", "label": "accuracy"}
+    study.name = "curves"
+    page = study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    assert (tmp_path / "t" / "figures" / "toy.png").stat().st_size > 5000
+    assert (tmp_path / "t" / "figures" / "curves.png").stat().st_size > 5000
+    assert (tmp_path / "t" / "table.md").read_text() in page
+    assert {p.name for p in (tmp_path / "t").iterdir()} == {"table.md", "table.csv", "table.tex", "figures"}
+
+
+def test_the_best_grid_point_is_shown_and_all_are_kept(toy) -> None:
+    name, launch = toy
+    Path(name).write_text(STUDY + "cells:\n  a/low: {grid: {score: [3, 50, 4], lr: [1]}}\n")
+    study = load_study(name, only=["a/low"])
+    run_here(study.runs, launch, workers=2)
+    scores = gather(study, launch)[0]
+    assert scores.point == {"score": 50, "lr": 1} and scores.by_seed[0] == {1: 51.0, 2: 52.0}
+    page = markdown(study, [scores], "cmd")
+    assert "| a/low | score 3, lr 1 | 4.50 (0.71) | 2 |  |" in page
+    assert "| a/low | score 50, lr 1 | 51.50 (0.71) | 2 | shown |" in page
+    worst = launch.folder(scores.cell.points[1][1][0])
+    shutil.rmtree(worst)  # half of the best point is missing: it does not compete
+    scores = gather(study, launch)[0]
+    assert scores.point == {"score": 4, "lr": 1}
+
+
+def test_values_relative_to_a_column(toy) -> None:
+    name, launch = toy
+    Path(name).write_text(STUDY.replace("better: higher}", "better: higher, relative_to: a}"))
+    study = load_study(name, only=["low"])
+    run_here(study.runs, launch, workers=2)
+    a, _, b, _ = gather(study, launch)
+    assert a.by_seed[0] == {1: 11 / 11.5, 2: 12 / 11.5} and b.by_seed[0] == {1: 21 / 11.5, 2: 22 / 11.5}
+
+
+def test_fields_of_a_record() -> None:
+    record = {
+        "best_epoch": 3,
+        "metrics": {"a_b": 1.5, "text": "x", "yes": True},
+        "embedding_statistics": {"model.encoder.x": {"std": 2}, "model.decoder.x": {"std": 3}},
+        "history": [{"epoch": 1.0, "acc": 0.5}, {"epoch": 2.0, "acc": 0.7}, {"epoch": 3.0, "acc": None}],
+        "runtime": {"train_seconds": 360.0},
+    }
+    expected = {
+        "best_epoch": 3.0,
+        "metrics/a_b": 1.5,
+        "metrics/a*": 1.5,
+        "metrics/text": None,
+        "metrics/none": None,
+        "best_epoch/x": None,
+        "embedding_statistics/*/std": 2.0,
+        "embedding_statistics/*decoder*/std": 3.0,
+        "history/max/acc": 0.7,
+        "history/epoch_of_max/acc": 2.0,
+        "history/min/acc": 0.5,
+        "history/max/loss": None,
+        "minutes_per_epoch": 2.0,
+    }
+    assert {path: field_value(record, path) for path in expected} == expected
+
+
+def test_t_interval() -> None:
+    assert t_interval([2.0]) is None
+    low, high = t_interval([3.3, 3.4, 4.1])  # 2.5 to 4.7, where the least and the most are 3.3 and 4.1
+    reference = scipy.stats.ttest_1samp([3.3, 3.4, 4.1], 0).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((reference.low, reference.high))
+    assert low < 2.6 and high > 4.6
+    # it holds the mean of a normal 95 times of 100, which the range of three numbers does 75 times
+    rng = np.random.default_rng(0)
+    samples = rng.standard_normal((2000, 3))
+    held = np.mean([a <= 0 <= b for a, b in map(t_interval, samples.tolist())])
+    assert held == pytest.approx(0.95, abs=0.015)
+    assert np.mean((samples.min(1) <= 0) & (samples.max(1) >= 0)) == pytest.approx(0.75, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("deltas", "paper", "verdict"),
+    [
+        ((3.3, 3.4, 4.1), 1.4, "agrees"),
+        ((3.3, 3.4, 4.1), -1.4, "disagrees"),
+        ((0.1, 3.4, 4.1), 1.4, "cannot tell"),  # all above 0, but three numbers say little
+        ((3.3,), 1.4, "cannot tell"),
+        ((3.3, 3.4, 4.1), None, ""),
+        ((3.3, 3.4, 4.1), 0.0, ""),
+    ],
+)
+def test_a_difference_is_told_by_its_interval(deltas, paper, verdict) -> None:
+    assert Difference("Multi30k", "b - a", "BLEU", deltas, 2, paper).verdict == verdict
+
+
+def test_rank_agreement_is_kendall_s_tau_in_one_experiment(toy) -> None:
+    name, launch = toy
+    ours = {"low": 10, "high": 30, "mid": 20, "same": 20}
+    theirs = {"low": 1, "high": 2, "mid": 3, "same": 4}
+    rows = "".join(f"  {k}: {{title: {k}, box: One, arguments: {{score: {v}}}}}\n" for k, v in ours.items())
+    paper = "".join(f"  {k}: {{a: [{v}, 2]}}\n" for k, v in theirs.items())
+    Path(name).write_text(STUDY[: STUDY.index("rows:")] + "rows:\n" + rows + "paper:\n" + paper)
+    study = load_study(name, seeds=1, only=["a"])
+    run_here(study.runs, launch, workers=2)
+    found = rank_agreement(study, gather(study, launch))
+    reference = scipy.stats.kendalltau(list(ours.values()), list(theirs.values())).statistic
+    assert found is not None and found[0] == pytest.approx(reference) and found[1:] == (6, None)
