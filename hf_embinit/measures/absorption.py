@@ -1,8 +1,8 @@
-"""Absorption: what is left of words and of positions once embeddings and position encodings are added.
+"""Absorption: how much of words and of positions survives in the sum of embeddings and position encodings.
 
-`V` tokens, `D` columns, `P` positions. A model reads `scale * embedding + position` (Kim et al. 2024, Eq.
-3). The wider of the two hides the other from anything that looks at the sum alone; a linear map can still
-tell them apart where the positions span few of the D dimensions.
+`V` tokens, `D` columns, `P` positions. A model reads `scale * embedding + position` (Kim et al. 2024, Eq. 3).
+In the sum the addend of larger variance hides the other; a linear map can still separate them where the
+positions span few of the D dimensions.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _NEIGHBORS = 100
 
 @dataclass(frozen=True)
 class Absorption:
-    """What is left in the sum, and what a linear read-out recovers from it, at one sentence length."""
+    """What survives in the sum, and what a linear read-out recovers from it, for one number of positions."""
 
     num_positions: int
     embedding_std: float
     """Standard deviation of the scaled embeddings."""
     position_std: float
     span_dimensions: int
-    """Dimensions that hold the positions' energy: these are projected out to recover the words."""
+    """Dimensions that hold the energy of the positions; projecting them out recovers the words."""
     knn_match_in_sum: float
     """KNN match similarity, by cosine, of the sum to the embeddings alone."""
     knn_match_recovered: float | None
@@ -45,7 +45,7 @@ class Absorption:
     position_accuracy_in_sum: float
     """Share of rows whose nearest position encoding is the one that was added."""
     position_accuracy_recovered: float
-    """The same by the linear read-out that allows for the embeddings' covariance (Fisher's discriminant)."""
+    """The same for Fisher's discriminant, which allows for the covariance of the embeddings."""
     analogies_alone: float | None = None
     """Accuracy, 0 to 1, of the embeddings alone; None without analogies."""
     analogies_in_sum: float | None = None
@@ -59,15 +59,15 @@ class Absorption:
 def random_positions(
     positions: Tensor, num_rows: int, *, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """A row of `positions` `[P, D]` for each of `num_rows`: the rows `[num_rows, D]` and which they are."""
+    """A random row of `positions` `[P, D]` for each of `num_rows`, as `[num_rows, D]`, and its index."""
     which = torch.randint(len(positions), (num_rows,), generator=generator, device=generator.device)
     return positions[which.to(positions.device)], which
 
 
 def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
-    """Orthonormal rows `[r, D]` that hold the share `energy` of the squared length of `positions` `[P, D]`.
+    """Orthonormal rows `[r, D]` that hold the share `energy` of the squared norm of `positions` `[P, D]`.
 
-    r is the smallest that does: 23 for the first 64 sinusoidal encodings at D = 300.
+    r is the smallest such number: 23 for the first 64 sinusoidal encodings at D = 300.
     """
     if not 0 < energy <= 1:
         raise InvalidArgumentError(f"energy must be in (0, 1], got {energy}")
@@ -145,7 +145,7 @@ def absorption_curve(
     generator: torch.Generator,
     **options: Any,
 ) -> list[Absorption]:
-    """`absorption` at each sentence length (number of positions); `options` are its."""
+    """`absorption` at each number of positions in `lengths`; `options` are passed on."""
     return [absorption(weight, length, generator=generator, **options) for length in lengths]
 
 
@@ -183,11 +183,11 @@ def _read_out_position(
 def table_4_transformations(
     weight: Tensor, num_positions: int = 5000, *, base: float = 10000.0, generator: torch.Generator
 ) -> Iterator[tuple[str, Tensor]]:
-    """The seven tables `[V, D]` of Kim et al. 2024, Table 4, and an eighth: name and table, one by one.
+    """Names and tables `[V, D]` of the seven transformations of Kim et al. 2024, Table 4, and of an eighth.
 
-    Each row gets one random position of the first `num_positions`, as the paper has it. Scaling is by
-    sqrt(D), and the sums are of scaled embeddings, as the model sees them. The last, ours, projects the
-    positions' span out of the sixth.
+    Each row gets one random position of the first `num_positions`, as in the paper. Scaling is by sqrt(D),
+    and the sums are of scaled embeddings, as the model sees them. The eighth, not in the paper, projects the
+    span of the positions out of the sixth.
     """
     v, d = weight.shape
     scale = math.sqrt(d)

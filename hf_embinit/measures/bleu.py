@@ -15,10 +15,10 @@ def corpus_bleu(
     tokenize: Literal["13a", "none", "intl", "char", "zh"] = "13a",
     lowercase: bool = False,
 ) -> dict[str, Any]:
-    """BLEU of `predictions` against one reference each, 0..100, with everything needed to compare it.
+    """BLEU of `predictions` against one reference each, 0 to 100, with what is needed to compare it.
 
     `tokenize="13a"` is for detokenized text; `"none"` splits at spaces, for text that is tokenized already.
-    Gives `score`, `signature`, `precisions` (1..4-grams), `brevity_penalty`, `prediction_length` and
+    Returns `score`, `signature`, `precisions` (1- to 4-grams), `brevity_penalty`, `prediction_length` and
     `reference_length` (in tokens). Raises `InvalidArgumentError` for lists that are empty or of two lengths.
     """
     from sacrebleu.metrics.bleu import BLEU

@@ -39,11 +39,11 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
 
 
 def expansion_bound(new: int, old: int) -> float:
-    """log(1 + m / n): what KL(p || p') cannot exceed when m new rows (and biases) are the mean of n old ones.
+    """log(1 + m / n), the upper bound of KL(p || p') when m new rows (and biases) are the mean of n old ones.
 
     By Jensen's inequality (Hewitt 2021, for m = 1), for any prefix and any model without soft-capping of
-    logits: c * tanh(z / c) is not convex, so capped logits have no bound of this kind. It is of exact
-    arithmetic; in float16 rounding can pass it, by 9% with a head chosen for that.
+    logits (c * tanh(z / c) is not convex). It holds in exact arithmetic: float16 has exceeded it by 9%, with
+    a head chosen for that.
     """
     if new < 0 or old < 1:
         raise InvalidArgumentError(

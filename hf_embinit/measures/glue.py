@@ -20,8 +20,8 @@ GLUE_METRICS: dict[str, tuple[str, ...]] = {
     "stsb": ("spearmanr", "pearsonr"),
     "wnli": ("accuracy",),
 }
-"""Metrics of each task; the first is the one that Zhang 2021's tables can only have (a majority-class model
-scores 0.81 on MRPC by F1, and 0.54 on QQP), and the one that the best epoch is chosen by."""
+"""Metrics of each task. The first one chooses the best epoch; it is the one of Zhang 2021's tables, since a
+majority-class model has F1 0.81 on MRPC and 0.54 on QQP."""
 
 
 def accuracy(predictions: ArrayLike, references: ArrayLike) -> float:

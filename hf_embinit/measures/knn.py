@@ -156,7 +156,7 @@ def nearest_neighbors(
 
 
 def _ids(tokens: Tensor | Sequence[int] | None, v: int) -> Tensor | None:
-    """`tokens` as a tensor of row indices."""
+    """`tokens` (ids or a mask) as a tensor of row indices, None for all."""
     if tokens is None:
         return None
     ids = torch.as_tensor(tokens)
@@ -172,7 +172,7 @@ def _ids(tokens: Tensor | Sequence[int] | None, v: int) -> Tensor | None:
 
 
 class _Space:
-    """Blocks of a table such that `left(rows) @ right(rows).T` are scores: larger is nearer, symmetric."""
+    """A table by blocks of rows: `left(rows) @ right(rows).T` are symmetric scores, larger is nearer."""
 
     def __init__(self, x: Tensor, metric: Metric, name: str, wanted: Tensor | None):
         self.x, self.metric = x, metric
@@ -198,7 +198,7 @@ class _Space:
         return torch.nn.functional.normalize(x, dim=1) if self.metric == "cosine" else x
 
     def left(self, rows: slice | Tensor) -> Tensor:
-        """`[n, D]`, or `[n, D + 2]` where squared lengths ride along: x.y - |x|^2 / 2 - |y|^2 / 2."""
+        """`[n, D]`; for Euclidean scores, x.y - |x|^2 / 2 - |y|^2 / 2, `[n, D + 2]`."""
         x = self._rows(rows)
         if self.metric != "euclidean":
             return x
@@ -215,7 +215,7 @@ class _Space:
 
 
 class _Finder:
-    """Keeps the `count` best scores of each row while blocks of scores pass by."""
+    """Keeps the `count` best scores of each row while blocks of scores are computed."""
 
     def __init__(self, space: _Space, count: int, include_self: bool):
         self.space, self.count, self.include_self = space, count, include_self
@@ -224,7 +224,7 @@ class _Finder:
         self.indices = torch.zeros((self.v, count), dtype=torch.long, device=device)
 
     def all_pairs(self) -> None:
-        """Every row's best. Scores are symmetric: a block above the diagonal serves its rows and columns."""
+        """Scores all pairs once: a block above the diagonal serves both its rows and its columns."""
         most = _BLOCK if self.values.device.type == "cpu" else _BLOCK_ON_GPU
         size = math.ceil(self.v / math.ceil(self.v / most))
         blocks = [slice(s, min(s + size, self.v)) for s in range(0, self.v, size)]

@@ -28,7 +28,7 @@ def metric_path(name: str) -> str:
 
 
 def load_metric(name: str, **options: Any) -> evaluate.EvaluationModule:
-    """An instance of the `evaluate` module `name` that works in each process on its own and leaves no files.
+    """An instance of the `evaluate` module `name` that computes in each process alone and leaves no files.
 
     `Trainer` hands `compute_metrics` the predictions of all ranks on every rank, so each computes the same
     result. To have `evaluate` gather over processes instead, give `num_process`, `process_id`,

@@ -1,6 +1,6 @@
 """Vocabularies compared as in Zhang 2021, Table 2: shared and English-like word-pieces, and contexts.
 
-A token counts in WordPiece's spelling, whatever its tokenizer: `the` starts a word, `##ing` continues one.
+Tokens are compared in WordPiece's spelling: `the` starts a word, `##ing` continues one.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class VocabularyOverlap:
     size: int
     """Tokens of the vocabulary (ids without a token left out)."""
     english_like: int
-    """Those that match the pattern."""
+    """How many of them match the pattern."""
     shared: int
-    """English-like ones that are in the reference vocabulary too, spelled the same."""
+    """How many English-like ones the reference vocabulary has, too, spelled the same."""
     reference_size: int
     reference_english_like: int
 
@@ -70,8 +70,9 @@ def vocabulary_overlap(
 ) -> VocabularyOverlap:
     """English-like word-pieces of a vocabulary, and how many of them a reference vocabulary has.
 
-    `special` are spellings in either vocabulary that are no word-pieces (`unk`). A piece that is there twice
-    counts once in the three counts of English-like pieces."""
+    `special` are spellings in either vocabulary that are no word-pieces (`unk`). Two tokens of one spelling
+    count once in the three counts of English-like pieces.
+    """
 
     def pieces(of: Sequence[str], spelled: TokenFamily | str) -> set[str | None]:
         kept = [token for token in of if token and token not in special]

@@ -23,7 +23,7 @@ _BLOCK_ROWS = 16384
 
 @dataclass(frozen=True)
 class EmbeddingStatistics:
-    """What the entries and rows of one `[N, D]` table look like. None where a value was not taken."""
+    """Statistics of the entries and rows of one `[N, D]` table. None where a value was not computed."""
 
     num_embeddings: int
     embedding_dim: int
@@ -56,7 +56,7 @@ class EmbeddingStatistics:
     def standardized(self, std: float, mean: float = 0.0) -> EmbeddingStatistics:
         """The statistics after `moments.standardize(table, mean, std)` (Kim et al. 2024, Eq. 1 and Eq. 4).
 
-        Values that do not follow from these statistics (row norms, effective rank) become None.
+        Values that these statistics do not determine (row norms, effective rank) become None.
         """
         if not self.std > 0:
             raise InvalidArgumentError(
@@ -186,8 +186,8 @@ def position_encoding(num_positions: int, dim: int, base: float = 10000.0) -> Te
     """The sinusoidal position encodings `[num_positions, D]`: sine in even columns, cosine in odd ones.
 
     Columns 2k and 2k+1 share the angle i / base^(2k/D) (Vaswani et al. 2017, section 3.5). With 5,000
-    positions and D = 300 this has the mean 0.131 that Kim et al. 2024 report in Table 6; their Eq. 2 as
-    printed (base 1000) has not.
+    positions and D = 300 the mean is 0.131, as Kim et al. 2024 report in Table 6; base 1000, as printed in
+    their Eq. 2, does not give it.
     """
     if num_positions < 1 or dim < 1 or not base > 0:
         raise InvalidArgumentError(

@@ -16,7 +16,7 @@ _LONGEST_TOKEN = 4096
 
 
 def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, where: str) -> dict[str, Any]:
-    """Passes the wanted rows of a word2vec `.bin` file to `rows`; gives what was met on the way."""
+    """Passes the wanted rows of a word2vec `.bin` file to `rows`; returns counts for the report."""
     header = read_header(head)
     assert header is not None  # the caller has looked
     total, dim = header

@@ -1,7 +1,7 @@
-"""Rows from a fastText model (`.bin`): of words it has seen, and of any other from its character n-grams.
+"""Rows from a fastText model (`.bin`): for words in its dictionary, and for any other from character n-grams.
 
 The layout is that of fastText 0.9 (versions 11 and 12 of its format), little-endian: settings, dictionary,
-then the input table `[words + buckets, D]`. What follows the last row that is needed is not read.
+then the input table `[words + buckets, D]`. Nothing is read beyond the last row that is needed.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _END_OF_SENTENCE = b"</s>"
 def read_fasttext_rows(
     head: bytes, blocks: Iterator[bytes], rows: RowCollector, where: str
 ) -> dict[str, Any]:
-    """Passes the rows of the wanted tokens (all words when all are wanted) to `rows`; gives what was met.
+    """Passes the rows of the wanted tokens (all words when all are wanted) to `rows`; returns counts.
 
     A row is what fastText's `get_word_vector` gives: the mean of the rows of the word and of its character
-    n-grams; of a word that the model has not seen, of its n-grams alone. `from_subwords` counts the latter,
-    `settings` are those of the training. Raises `VectorFileError` for a file that ends early, a header that
-    cannot be, and a quantised model (`.ftz`).
+    n-grams, or of the n-grams alone for a word that is not in the dictionary. `from_subwords` counts the
+    latter, `settings` are those of the training. Raises `VectorFileError` for a file that ends early, an
+    impossible header, and a quantised model (`.ftz`).
     """
     data = _Bytes(head, blocks, where)
     version = struct.unpack("<i", data.take(8)[4:])[0]
@@ -71,7 +71,7 @@ def read_fasttext_rows(
 
 @dataclass
 class _Model:
-    """What stands before the table."""
+    """What precedes the table in the file."""
 
     settings: dict[str, Any]
     words: dict[bytes, int]
@@ -101,7 +101,7 @@ class _Model:
 def ngram_hashes(word: bytes, minn: int, maxn: int) -> Iterator[int]:
     """The 32-bit hashes of the n-grams of `minn` to `maxn` characters of a word in UTF-8 between `<` and `>`.
 
-    FNV-1a over bytes taken as signed, as fastText has it; the marks alone are no n-grams.
+    FNV-1a over signed bytes, as in fastText. `<` and `>` alone are no n-grams.
     """
     starts = [i for i, byte in enumerate(word) if byte & 0xC0 != 0x80] + [len(word)]
     last = len(starts) - 1

@@ -4,9 +4,9 @@ The loss is a weighted least squares over the non-zero co-occurrences X of word 
 
     J = sum_ij f(X_ij) (w_i . c_j + b_i + d_j - log X_ij)^2,    f(x) = min((x / x_max) ** alpha, 1)
 
-Shapes: V words, P non-zero pairs, D width, B pairs a batch. A batch is a sparse V x V matrix with B entries,
-so that its predictions are a sampled matrix product and its two gradients are two sparse-dense ones. The
-biases ride along as two more columns, `[w, b, 1]` and `[c, 1, d]`.
+Shapes: V words, P non-zero pairs, D width, B pairs a batch. A batch is a sparse V x V matrix with B entries:
+predictions are a sampled matrix product, the two gradients two sparse-dense products. The biases are two more
+columns of the tables, `[w, b, 1]` and `[c, 1, d]`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from .pretrained_vectors import PretrainedVectors, rows_digest
 logger = logging.getLogger(__name__)
 
 CHUNK_PAIRS = 20_000_000
-"""Windowed pairs that are counted at once: 160 MB of keys, twice that while they are sorted."""
+"""Windowed pairs that are counted at a time: 160 MB of keys, twice that while they are sorted."""
 
 MIN_BATCHES = 16
-"""Batches an epoch at the least: with 2 or 3 the sum of gradients over a small corpus overshoots, and the
-loss after 6 epochs is a fifth above that of the authors' pair-by-pair descent; with 9 it is within 2%."""
+"""Smallest number of batches in an epoch: with 2 or 3 the summed gradients of a small corpus overshoot, and
+the loss after 6 epochs is a fifth above that of the authors' pair-by-pair descent; with 9 it is within 2%."""
 
 
 @dataclass
 class Cooccurrences:
-    """The non-zero entries of a co-occurrence matrix, by row and then column."""
+    """The non-zero entries of a co-occurrence matrix, sorted by row, then column."""
 
     words: list[str]
     """The V words, the most frequent first; equally frequent ones in alphabetical order."""
@@ -47,7 +47,7 @@ class Cooccurrences:
     columns: np.ndarray
     """`[P]` int32, the context."""
     counts: np.ndarray
-    """`[P]` float32, the weighted number of times that the context stood in the word's window."""
+    """`[P]` float32, the weighted number of times that the context occurred in the word's window."""
     num_tokens: int
     """Tokens in the corpus, rare words included."""
     num_sentences: int
@@ -66,11 +66,12 @@ def count_cooccurrences(
     symmetric: bool = True,
     distance_weighting: bool = True,
 ) -> Cooccurrences:
-    """The co-occurrence counts of the words seen at least `min_count` times, within sentences.
+    """The co-occurrence counts, within sentences, of the words seen at least `min_count` times.
 
-    Rarer words are taken out before windows are laid, as the authors' program does. A pair `d` words apart
-    counts 1/d, or 1 without `distance_weighting`. A word's contexts are the `window` words to either side of
-    it, or only those to its left when not `symmetric`. Raises `InvalidArgumentError` when none are left.
+    Rarer words are removed before windows are formed, as in the authors' program. A pair `d` words apart
+    counts 1/d, or 1 without `distance_weighting`. The contexts of a word are the `window` words on either
+    side of it, or only those on its left when not `symmetric`. Raises `InvalidArgumentError` when no words or
+    pairs are left.
     """
     for name, value in (("window", window), ("min_count", min_count)):
         if value < 1:
@@ -216,9 +217,9 @@ def fit_glove(
 ) -> PretrainedVectors:
     """GloVe vectors from counts: the second half of `train_glove`, with the same settings.
 
-    Mini-batch AdaGrad: pairs are dealt at random into batches of at most `batch_size`, and at least
-    `MIN_BATCHES` of them, whose order is drawn anew each epoch. As in the authors' program, vectors start
-    uniform within +-0.5/(D+1), and the squared steps (learning rate times gradient) gather on top of 1.
+    Mini-batch AdaGrad: pairs are assigned at random to batches of at most `batch_size`, at least
+    `MIN_BATCHES` of them, whose order is shuffled each epoch. As in the authors' program, vectors start
+    uniform within +-0.5/(D+1), and the sums of squared steps (learning rate times gradient) start at 1.
     """
     for setting, value in (("dim", dim), ("epochs", epochs), ("batch_size", batch_size)):
         if value < 1:
@@ -299,11 +300,11 @@ class _Batch:
     row_starts: Tensor
     """`[n + 1]` int32: where each word's pairs start."""
     columns: Tensor
-    """`[B]` int32: the place in `contexts` of each pair's context."""
+    """`[B]` int32: the index in `contexts` of each pair's context."""
     transposed_starts: Tensor
     """`[m + 1]` int32: where each context's pairs start, once they are sorted by context."""
     transposed_columns: Tensor
-    """`[B]` int32: the place in `words` of each pair's word, sorted by context."""
+    """`[B]` int32: the index in `words` of each pair's word, sorted by context."""
     transposition: Tensor
     """`[B]` int32: the pairs sorted by context."""
     log_counts: Tensor
@@ -333,7 +334,7 @@ def _make_batches(
     generator: torch.Generator,
     device: str | torch.device,
 ) -> list[_Batch]:
-    """The pairs dealt at random into batches of equal size, give or take the chance of the draw."""
+    """The pairs, each in a random batch; sizes differ by chance."""
     p = len(cooccurrences)
     num_batches = min(max(-(-p // batch_size), MIN_BATCHES), p)
     rows, columns = torch.from_numpy(cooccurrences.rows), torch.from_numpy(cooccurrences.columns)
@@ -361,7 +362,7 @@ def _make_batches(
 
 
 def _starts(sorted_or_not: Tensor, n: int) -> Tensor:
-    """`[n + 1]` int32: how many of the given places lie before each of 0..n."""
+    """`[n + 1]` int32: how many of the indices are below each of 0..n."""
     starts = torch.zeros(n + 1, dtype=torch.int32)
     torch.cumsum(torch.bincount(sorted_or_not, minlength=n), 0, out=starts[1:])
     return starts

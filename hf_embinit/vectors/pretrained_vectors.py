@@ -14,7 +14,7 @@ from ..tokens import TokenFamily
 
 @dataclass
 class PretrainedVectors:
-    """Rows of a pre-trained embedding table with the token of each, and the record of their source."""
+    """Rows of a pre-trained table with their tokens and their source."""
 
     tokens: list[str]
     """The token of each row, in the spelling of `family`."""
@@ -28,9 +28,9 @@ class PretrainedVectors:
     digest: str | None = None
     """`sha256:...` of the tokens and rows held here (see `rows_digest`): no source is hashed as a whole."""
     report: dict[str, Any] = field(default_factory=dict)
-    """What the reader met: rows in the file, duplicates, skipped lines, header, and so on."""
+    """What the reader counted: rows in the file, duplicates, skipped lines, header, and so on."""
     provenance: dict[str, Any] | None = None
-    """What the vectors were trained on, and how, as JSON; None when that is not known."""
+    """What the vectors were trained on, and how, as JSON; None when it is unknown."""
 
     def __post_init__(self) -> None:
         if self.matrix.ndim != 2 or self.matrix.shape[0] != len(self.tokens):
@@ -43,7 +43,7 @@ class PretrainedVectors:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Name, revision, digest and, where it is known, provenance: what a manifest says of the rows."""
+        """What a manifest says of the vectors: name, revision, digest and, when known, provenance."""
         source: dict[str, Any] = {"name": self.name, "revision": self.revision, "digest": self.digest}
         return source if self.provenance is None else {**source, "provenance": self.provenance}
 
@@ -52,8 +52,10 @@ class PretrainedVectors:
 
 
 def rows_digest(tokens: Sequence[str], matrix: Tensor) -> str:
-    """`sha256:...` of the token strings (UTF-8, each ended by a newline) followed by the float32 rows:
-    equal rows in equal order give equal digests, whatever file they came from."""
+    """`sha256:...` of the token strings (UTF-8, each followed by a newline) and then the float32 rows.
+
+    Equal rows in equal order have equal digests, in whatever format they are stored.
+    """
     digest = hashlib.sha256()
     for token in tokens:
         digest.update(token.encode("utf-8", "backslashreplace") + b"\n")

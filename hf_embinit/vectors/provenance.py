@@ -1,4 +1,4 @@
-"""Where a file of vectors came from: `X.json` beside `X.txt`, written with it and checked when it is read."""
+"""The provenance of a file of vectors: `X.json` beside `X.txt`, written with it and checked on reading."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def write_provenance(path: Path, provenance: dict[str, Any]) -> None:
 
 
 def read_provenance(path: Path) -> dict[str, Any] | None:
-    """What stands beside the file of vectors at `path`; None when nothing of ours does.
+    """The provenance beside the file of vectors at `path`; None when there is none of this package.
 
-    Raises `VectorFileError` when the file is not the one that it was written for.
+    Raises `VectorFileError` when it was written for another file.
     """
     beside = provenance_path(path)
     try:

@@ -1,4 +1,4 @@
-"""`RowCollector`: keeps the rows that were asked for while a file goes by. n rows kept, D width."""
+"""`RowCollector`: keeps the rows that were asked for while a file is read. n rows kept, D width."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 _CHUNK_BYTES = 16 << 20
-"""Rows of a whole file are gathered in chunks of this size; joining them needs one chunk beyond the rows."""
+"""Rows of a whole file are collected in chunks of this size; joining them needs one chunk more memory."""
 
 
 class RowCollector:

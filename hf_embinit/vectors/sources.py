@@ -1,4 +1,4 @@
-"""One entry for every source of vectors: `load_vectors`. The names of the paper's sources."""
+"""`load_vectors`, the one entry to all sources of vectors, and the names of the papers' sources."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def load_vectors(
     table: str | None = None,
     allow_pickle: bool = False,
 ) -> PretrainedVectors:
-    """Vectors from whatever `spec` names: vectors (given back as they are), a name in `SOURCES`, the folder
-    of a checkpoint, a file of vectors, or a Hub id. A folder called like a source is given as `./bert`.
+    """Vectors from `PretrainedVectors` (as they are), a name in `SOURCES`, a file, a folder or a Hub id.
 
-    `tokens` are those that will be looked up: only their rows of a file of vectors are read. A checkpoint's
-    table is read whole, since its tokens may be spelled otherwise. `family` overrides how the source spells
-    its tokens. `revision`, `table` and `allow_pickle` are for checkpoints, as in `read_embedding_table`.
+    A folder that is called like a source is given as `./bert`. `tokens` are those that will be looked up: of
+    a file of vectors only their rows are read. The table of a checkpoint is read whole, since its tokens may
+    be spelled in another way. `family` overrides how the source spells its tokens. `revision`, `table` and
+    `allow_pickle` are for checkpoints, as in `read_embedding_table`.
 
-    Raises `DataNotFoundError` when there is nothing of that name, saying what to do.
+    Raises `DataNotFoundError`, which says what to do, when there is nothing called `spec`.
     """
     if isinstance(spec, PretrainedVectors):
         return spec
@@ -72,7 +72,7 @@ def load_vectors(
 
 
 def _looks_like_path(spec: str | PathLike[str], name: str) -> bool:
-    """A Hub id is `name` or `owner/name`."""
+    """Whether `spec` cannot be a Hub id, which is `name` or `owner/name`."""
     return (
         not isinstance(spec, str)
         or name.startswith((".", "/", "~"))

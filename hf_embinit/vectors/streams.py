@@ -14,7 +14,7 @@ from ..errors import DataNotFoundError, InvalidArgumentError, VectorFileError
 from ..foreign import reading
 
 BLOCK = 1 << 18
-"""Bytes in a block: large enough that Python's share of it is small, small enough for a core's cache."""
+"""Bytes in a block: large enough to make Python's overhead small, small enough for a core's cache."""
 _COMPRESSED_CHUNK = 1 << 16
 _BLOCKS_AHEAD = 4
 _NOT_VECTORS = (".md", ".pdf", ".html", ".json", ".license", ".py", ".sh", ".log")
@@ -53,8 +53,9 @@ def choose_member(path: Path, member: str | None = None) -> str:
 def read_blocks(path: Path, member: str | None = None) -> Generator[bytes]:
     """The bytes of a plain or `.gz` file, or of a zip member, in blocks of about `BLOCK` bytes.
 
-    Close the generator when done. A damaged archive raises `VectorFileError`. What is compressed is inflated
-    in a thread of its own, a few blocks ahead: zlib releases the interpreter lock, so parsing is free."""
+    Close the generator when done. Raises `VectorFileError` for a damaged archive. Compressed data is inflated
+    in a thread, a few blocks ahead: zlib releases the interpreter lock, so parsing does not wait.
+    """
     if not path.is_file():
         what = "is a folder, not a file of vectors" if path.is_dir() else "does not exist"
         raise DataNotFoundError(f"The vector file {str(path)!r} {what}.")

@@ -1,4 +1,4 @@
-"""Which tensor of a checkpoint is its input-embedding table, told by name and shape alone."""
+"""Finds the input-embedding table among the tensors of a checkpoint, by name and shape alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MODULES = (
     "embedding",
     "w",
 )
-"""What architectures call the module of their input table, most telling first."""
+"""Names that architectures give the module of their input table, the most specific first."""
 
 
 def vocabulary_sizes(config: Mapping[str, Any]) -> list[int]:
@@ -49,12 +49,13 @@ def find_table(
     where: str,
     table: str | None = None,
 ) -> str:
-    """The name of the input table among the tensors `names`. `shape_of` is asked for few of them.
+    """The name of the input table among the tensors `names`; `shape_of` is called for few of them.
 
-    `table` chooses by the tensor's name, or by a pattern such as `"*decoder.embed_tokens*"`. Without it,
-    the tensors with a known name and as many rows as the vocabulary count (or more: padding); of an
-    encoder's and a decoder's, the encoder's. Raises `InvalidArgumentError` that lists the candidates when
-    several are left, and `UnsupportedModelError` when none is."""
+    `table` chooses by the name of the tensor, or by a pattern such as `"*decoder.embed_tokens*"`. Without it
+    the candidates are tensors with a known name and at least as many rows as the vocabulary; of an encoder
+    and a decoder, the encoder's. Raises `InvalidArgumentError`, which lists the candidates, when several are
+    left, and `UnsupportedModelError` when none is.
+    """
     names = sorted(names)
     if table is not None:
         chosen = [name for name in names if name == table] or fnmatch.filter(names, table)

@@ -1,4 +1,4 @@
-"""Rows from text, `token x1 ... xD` a line: GloVe, word2vec, fastText `.vec`; with a header or none."""
+"""Rows from text, `token x1 ... xD` a line: GloVe, word2vec, fastText `.vec`, with or without a header."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .rows import RowCollector
 
 _HEAD_LINES = 64
 LONGEST_LINE = 1 << 24
-"""Bytes; a million numbers a row need less."""
+"""Bytes: enough for a million numbers."""
 _LONGEST_NUMBER = 18
-"""Digits of a number in a header."""
+"""Largest number of digits in a header."""
 
 
 def read_header(head: bytes) -> tuple[int, int] | None:
@@ -41,7 +41,7 @@ def looks_binary(head: bytes) -> bool:
 def read_text_rows(
     head: bytes, blocks: Iterator[bytes], whole: bool, rows: RowCollector, where: str
 ) -> dict[str, Any]:
-    """Passes the wanted rows of a text file to `rows`; gives what was met on the way.
+    """Passes the wanted rows of a text file to `rows`; returns counts for the report.
 
     `head` is the start of the file, `blocks` the rest (`whole`: there is none); `where` names it in errors.
     """
@@ -120,7 +120,7 @@ class _TextReader:
         }
 
     def _take(self, text: bytes, line: int, last: bool = False) -> None:
-        """One line; `last` when it has no line end, so that it may have been cut off."""
+        """Parses one line; `last` when it has no line end, so that it may be incomplete."""
         if self.layout.tabs:
             text = text.replace(b"\t", b" ")
         text = text.rstrip(b" \r\t")
@@ -171,7 +171,7 @@ class _TextReader:
         return VectorFileError(f"{self.where}, line {line}: {problem}.")
 
     def _detect_layout(self) -> _Layout:
-        """D, header and start. D is what most of the first rows have, as tokens may hold spaces."""
+        """D, header and start. D is the width of most of the first rows, since tokens may hold spaces."""
         head = self.head
         bom = 3 if head.startswith(b"\xef\xbb\xbf") else 0
         lines = head[bom:].split(b"\n", _HEAD_LINES + 1)[: _HEAD_LINES + 1]

@@ -1,4 +1,4 @@
-"""The token string of each row of a checkpoint, and how its tokenizer spells word starts."""
+"""The token of each row of a checkpoint, and how its tokenizer marks the start of words."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _VOCABULARY_FILES = ("tokenizer.json", "vocab*", "*.model", "*.spm", "*.tiktoken
 def read_token_strings(
     folder: Path, side: Literal["source", "target"] = "source"
 ) -> tuple[dict[int, str], TokenFamily, list[str]]:
-    """Token by id, family, and the special tokens of the tokenizer saved in `folder`; `side` chooses one of
-    its vocabularies if it has two.
+    """Token by id, family and special tokens of the tokenizer saved in `folder`, for one of its sides.
 
-    Raises `DataNotFoundError` when there is none (`AutoTokenizer` would give an empty one without a word),
-    and `VectorFileError` when its files are damaged."""
+    Raises `DataNotFoundError` when there is none (`AutoTokenizer` would silently give an empty one) and
+    `VectorFileError` when its files are damaged.
+    """
     tokenizer = _load(folder)
     with reading(f"the tokenizer in {folder}"):
         return _token_strings(tokenizer, side)
