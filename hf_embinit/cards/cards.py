@@ -1,6 +1,6 @@
-"""Model cards, from a run record and a manifest: how embeddings were initialized, on what data, what scores.
+"""Model cards from a run record and a manifest: how embeddings were initialised, on what data, what scores.
 
-A card says nothing that was not measured or recorded, so a sentence whose facts are missing is not there.
+A card says only what was measured or recorded: a sentence whose facts are missing is left out.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def render_card(
 
 
 def shown_scores(record: RunRecord) -> list[tuple[str, str, str]]:
-    """(metric and split, value, signature) of what a card shows, the task's first score first."""
+    """(metric and split, value, signature) of each score on a card, the task's first score first."""
     task = task_of(record.task, record.metrics)
     names, also = (task.metrics, task.also) if task else ({}, {})
     scores = [
@@ -135,7 +135,7 @@ def run_pages(
     license: str | None = None,
     initialized_at: str | None = None,
 ) -> dict[str, str]:
-    """`README.md` and, for a data set on the Hub, `.eval_results/*.yaml` of a run folder: path -> text.
+    """`README.md` and, for a data set of the Hub, `.eval_results/*.yaml` of a run folder: path -> text.
 
     `figures` are paths in the folder, by default all of `folder/figures`. The config is that of the model, or
     of the first of several.
@@ -177,7 +177,7 @@ def init_page(
     model_folder: str = "",
     license: str | None = None,
 ) -> str:
-    """The card of the revision that holds the model before step 1."""
+    """The card of the branch with the model before step 1."""
     from huggingface_hub import ModelCard, ModelCardData
 
     data = ModelCardData(
@@ -250,7 +250,7 @@ def write_card(
     repo_id: str | None = None,
     license: str | None = None,
 ) -> Path:
-    """Writes the pages of `run_pages` into a run folder; gives the path of the card."""
+    """Writes the pages of `run_pages` into a run folder and returns the path of the card."""
     folder = Path(folder)
     pages = run_pages(
         folder,
@@ -280,7 +280,7 @@ def hub_dataset(record: RunRecord) -> str | None:
 
 
 def eval_results(record: RunRecord) -> list[EvalResult]:
-    """The scores of a run for the `model-index` of a card's metadata."""
+    """The scores of a run as the `model-index` of a card's metadata has them."""
     from huggingface_hub import EvalResult
 
     task = task_of(record.task)
@@ -324,8 +324,10 @@ def eval_result_entries(record: RunRecord) -> list[EvalResultEntry]:
 
 
 def _scores(record: RunRecord) -> list[tuple[str, str, float]]:
-    """(metric, split, value) of the test split; of validation for what was not measured on the test split.
-    None of a run that diverged."""
+    """(metric, split, value) of the test split, or of validation for what the test split lacks.
+
+    Empty for a run that diverged.
+    """
     scores: list[tuple[str, str, float]] = []
     if record.diverged:
         return scores

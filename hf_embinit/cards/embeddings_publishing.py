@@ -41,13 +41,13 @@ def publish_embeddings(
     license: str | None = None,
     overwrite: bool = False,
 ) -> Publication:
-    """Publishes one table `[V, D]` as safetensors, with the tokenizer that names its rows, the manifest of
-    where it came from, and a card. `load_vectors(repo_id)` and `--vectors user/name` read it.
+    """Publishes one table `[V, D]` as safetensors, with its tokenizer, its manifest and a card.
 
-    `source` is a model or a tensor (which need `tokenizer=`), the folder or Hub id of a checkpoint, a file
-    of vectors, or vectors. `table` chooses one of several by name or pattern (`"*decoder.embed_tokens*"`);
-    the default is the input table, of an encoder-decoder with two vocabularies the source's. The other
-    arguments are those of `publish`; one commit, and nothing is changed when it fails.
+    `load_vectors(repo_id)` and `--vectors user/name` read it. `source` is a model or a tensor (which need
+    `tokenizer=`), the folder or Hub id of a checkpoint, a file of vectors, or vectors. `table` chooses one of
+    several by name or pattern (`"*decoder.embed_tokens*"`); the default is the input table, of an
+    encoder-decoder with two vocabularies the source's. The other arguments are those of `publish`. It is one
+    commit, and nothing is changed when it fails.
 
     Raises `InvalidArgumentError` when tokens and rows do not fit together, and `PublishError`.
     """
@@ -138,12 +138,12 @@ def _read(
 
 
 def _side(table: str) -> Literal["source", "target"]:
-    """Whose vocabulary a table is of, where there are two."""
+    """The side that a table is of, for models with two vocabularies."""
     return "target" if "decoder" in table.split(".") else "source"
 
 
 def _one_sided(tokenizer: Any, side: Literal["source", "target"]) -> tuple[Any, list[str]]:
-    """The tokenizer and its tokens in row order; of one with two vocabularies, that of one side alone."""
+    """The tokenizer and its tokens in row order; one with two vocabularies is reduced to one side."""
     tokens = vocabulary(tokenizer, side)
     if not getattr(tokenizer, "separate_vocabs", False):
         return tokenizer, tokens
@@ -161,7 +161,7 @@ def _one_sided(tokenizer: Any, side: Literal["source", "target"]) -> tuple[Any, 
 
 
 def _word_tokenizer(words: list[str]) -> Any:
-    """A tokenizer, without an unknown token, whose tokens are the words of a file of vectors in its order."""
+    """A tokenizer without an unknown token whose tokens are `words`, in this order."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

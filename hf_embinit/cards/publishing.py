@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _FRONT_MATTER = re.compile(rb"\s*---\r?\n.*?\n---\s*?(\n|$)", re.DOTALL)
-"""All that the README of a repository has that was made on the Hub's own page."""
+"""The YAML header of a README, all that a repository made on the Hub's own page has in it."""
 _WAY_OUT = (
     "Choose another name, or replace it with overwrite=True (`python -m hf_embinit publish --overwrite`)."
 )
@@ -47,14 +47,14 @@ _IDENTITY = ("task", "dataset", "init", "tokenizer", "seed")
 
 @dataclass(frozen=True)
 class Publication:
-    """Where a run is on the Hub."""
+    """The repository and the commits of a published run."""
 
     repo_id: str
     url: str
     commit: str
-    """Of `main`: the trained model."""
+    """Commit of `main`: the trained model."""
     init_commit: str | None
-    """Of the branch `init`: the model before step 1; None when the run kept none."""
+    """Commit of the branch `init`, the model before step 1; None when the run kept none."""
 
     def __str__(self) -> str:
         lines = [f"{'published:':<20}{self.url} ({self.commit[:8]})"]
@@ -162,7 +162,7 @@ def _read_run(folder: Path, license: str | None) -> _Run:
 
 @dataclass(frozen=True)
 class PushTarget:
-    """Where a recipe publishes its run when it is finished."""
+    """The repository that a recipe publishes its run in when it is finished."""
 
     repo_id: str
     private: bool | None
@@ -216,7 +216,7 @@ def prepare_push(
 
 
 def check_readme(repository: HubRepository, main: Branch) -> None:
-    """Raises `PublishError` when a README would be replaced that is not as an earlier publication left it."""
+    """Raises `PublishError` when the README to be replaced is not one that an earlier publication wrote."""
     if "README.md" not in main.paths:
         return
     readme = repository.read("README.md", main.head)
@@ -259,13 +259,13 @@ def _check_free(repository: HubRepository, main: Branch, ours: Mapping[str, Any]
 
 
 def _digests(data: Any) -> dict[str, Any]:
-    """What the data and vectors of a run were: split -> digest."""
+    """The data and vectors of a run: split -> digest."""
     parts = data.items() if isinstance(data, dict) else ()
     return {f"{split} of digest": used.get("sha256") for split, used in parts if isinstance(used, dict)}
 
 
 def _other_settings(ours: Mapping[str, Any], theirs: Any) -> list[str]:
-    """Arguments of two runs that differ, in words; those that decide no result are left out."""
+    """Arguments in which two runs differ, in words, without those that affect no result."""
     theirs = theirs if isinstance(theirs, dict) else {}
     ours = shorten(to_plain(ours))
     return [

@@ -1,6 +1,6 @@
-"""The generated tables of the README: what there is, where it comes from, what came out.
+"""The generated tables of the README: initialisers, papers, results.
 
-A block stands between `<!-- name -->` and `<!-- end -->`; all else is written by hand.
+A block lies between `<!-- name -->` and `<!-- end -->`; everything else is written by hand.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ PAPERS = [
 
 
 def render_readme(text: str, results: Path) -> str:
-    """The README with its generated blocks as they are today; `results` is the folder of the run records.
+    """The text of the README with its generated blocks renewed; `results` is the folder of the run records.
 
     Blocks of other names stay as they are.
     """

@@ -1,4 +1,4 @@
-"""Cards of runs of which only the record is kept: rendered from `results.json` alone, with an index."""
+"""Cards of runs whose weights were not kept, from `results.json` alone, with an index."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NOT_SHOWN = ("max_train_samples", "max_eval_samples", "max_predict_samples", "t
 
 
 def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> dict[str, str]:
-    """The cards of every run record below `results`, as files of `folder`: name -> text, and the index.
+    """The cards of the run records below `results`, and their index, as files of `folder`: name -> text.
 
-    Records of other things (reports, comparisons) are passed over, and so are runs on a part of their data
-    and pairs of models, which stand in tables only. A card says where its record is, relative
-    to `folder`. The same records give the same text.
+    Records of other things (reports, comparisons) are left out, and so are runs on a part of their data and
+    pairs of models, which only tables show. A card links its record relative to `folder`. The same records
+    give the same text.
     """
     results, folder = Path(results), Path(folder)
     cards: dict[str, str] = {}
@@ -63,8 +63,10 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
 
 
 def write_reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[str]:
-    """Writes `reference_cards` into `folder` and removes cards of its index whose records are gone; gives the
-    names of the files."""
+    """Writes `reference_cards` into `folder` and returns the names of the files.
+
+    Cards that an earlier index lists and whose records are gone are removed.
+    """
     folder = Path(folder)
     cards = reference_cards(results, folder)
     index = folder / INDEX
@@ -77,7 +79,7 @@ def write_reference_cards(results: str | os.PathLike[str], folder: str | os.Path
 
 
 def manifest_of_record(record: RunRecord) -> list[dict[str, Any]]:
-    """The event of initialisation that a checkpoint would carry, as far as the record tells it."""
+    """The event of initialisation in the manifest of the run's checkpoint, as far as the record has it."""
     event: dict[str, Any] = {"event": "initialize", "init": record.init, "seed": record.seed}
     if record.metrics.get("new_tokens"):
         added = {"tokens added": int(record.metrics["new_tokens"]), "to": words.base_name(record.tokenizer)}

@@ -1,4 +1,4 @@
-"""The words of a model card: manifest, settings, limits and citations, as Markdown lines and table cells."""
+"""The wording of a model card: manifest, settings, limits and citations, as Markdown lines and table cells."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _registered(init: str) -> Initializer | None:
 
 
 def citations(record: RunRecord, manifest: Sequence[Mapping[str, Any]]) -> str:
-    """BibTeX of the study, of what the initializers are from, and of the tools that signed a score."""
+    """BibTeX of the study, of the sources of its initialiser, and of the tools that computed its scores."""
     inits = {record.init, *(str(event.get("init")) for event in manifest)}
     sources = [known.reference for known in map(_registered, inits) if known]
     if any(event.get("event") == "surgery" for event in manifest):
@@ -190,7 +190,7 @@ def signature(text: str | None) -> str:
 
 
 def cell(value: Any) -> str:
-    """`value` as words of Markdown, on one line of a table too."""
+    """`value` as plain words of Markdown on one line, fit for a table cell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float):
@@ -236,7 +236,7 @@ def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | 
 
 
 def selection(record: RunRecord) -> str:
-    """How many runs, and which weights."""
+    """The seed and the epoch of the weights; for a run that diverged, that it did."""
     epochs = [row["epoch"] for row in record.history if "epoch" in row]
     if record.diverged:
         return (
@@ -252,7 +252,7 @@ def selection(record: RunRecord) -> str:
 
 
 def statistics_rows(record: RunRecord) -> list[list[str]]:
-    """Each table before and after the input scaling; once where the model does not scale."""
+    """Each table before and after the input scaling; one row where the model does not scale."""
     rows = []
     for table, stages in record.embedding_statistics.items():
         for stage in ("before_scaling", "after_scaling"):
@@ -282,7 +282,7 @@ def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str 
 
 
 def limits(record: RunRecord) -> list[str]:
-    """What the run does not show."""
+    """What the run does not show, one sentence each."""
     limits = [
         f"One run with one seed ({record.seed}): how much scores vary with it is not measured here.",
         f"Scored on {cell(base_name(record.dataset))} alone; how it does on other text is not measured.",
@@ -296,7 +296,7 @@ def limits(record: RunRecord) -> list[str]:
 
 
 def license_text(license: str | None) -> str:
-    """Which terms apply to what."""
+    """The license terms of the code and of the weights."""
     code = "The code that made it, hf_embinit, is under Apache-2.0."
     if license:
         return f"The weights are under {license}. {code}"

@@ -1,8 +1,9 @@
-"""The Hugging Face Hub, or a clear sentence within seconds when it cannot be reached.
+"""Access to the Hugging Face Hub, or one clear sentence within seconds when it cannot be reached.
 
-Without a network the Hub's own client retries for many seconds before its first error; here a plain
-connection is tried first. Everything honors `HF_ENDPOINT`, `HF_HUB_OFFLINE` and the proxy variables, and
-waits for an answer for as long as `HF_HUB_DOWNLOAD_TIMEOUT` says (10 seconds unless set)."""
+Without a network the Hub's own client retries for many seconds before its first error, so a plain connection
+is tried first. Everything honors `HF_ENDPOINT`, `HF_HUB_OFFLINE` and the proxy variables, and waits for an
+answer as long as `HF_HUB_DOWNLOAD_TIMEOUT` says (10 seconds unless set).
+"""
 
 from __future__ import annotations
 
@@ -27,9 +28,9 @@ CONNECT_SECONDS = 2.0
 """How long a connection may take, name look-up included."""
 _REMEMBER_SECONDS = 60.0
 _last: dict[str, tuple[float, str]] = {}
-"""Endpoint -> when it was tried, and what is wrong with it."""
+"""Endpoint -> when it was tried, and what is wrong with it (empty: nothing)."""
 _patience: list[float] = []
-"""Seconds that those who are inside `patience` wait."""
+"""The time limits, in seconds, of the `patience` blocks that are open."""
 
 
 def hub_is_offline() -> bool:
@@ -45,8 +46,11 @@ def hub_is_reachable() -> bool:
 
 
 def hub_problem() -> str:
-    """Why the Hub cannot be used, empty if it can: set so, no connection within `CONNECT_SECONDS`, or no
-    answer within `patience_seconds()`. Remembered for a minute."""
+    """Why the Hub cannot be used, `""` if it can; remembered for a minute.
+
+    The reasons are offline mode, no connection within `CONNECT_SECONDS`, no
+    answer within `patience_seconds()`.
+    """
     from huggingface_hub import constants
 
     if hub_is_offline():
@@ -71,7 +75,7 @@ def patience_seconds() -> int:
 
 
 def no_answer(endpoint: str) -> str:
-    """What is wrong with a Hub that takes a connection and then is silent."""
+    """The sentence for a Hub that accepts a connection and then sends nothing."""
     return (
         f"at {endpoint} takes connections but does not answer within {patience_seconds()} s "
         "(HF_HUB_DOWNLOAD_TIMEOUT sets how long to wait)"
@@ -80,7 +84,7 @@ def no_answer(endpoint: str) -> str:
 
 @contextlib.contextmanager
 def patience(seconds: float | None = None) -> Iterator[None]:
-    """Inside, no request of the Hub's client waits longer for an answer; without it, many wait for ever."""
+    """Inside, no request of the Hub's client waits longer than `seconds`; by default many wait for ever."""
     from huggingface_hub import get_session
 
     session = get_session()
@@ -96,7 +100,7 @@ def patience(seconds: float | None = None) -> Iterator[None]:
 
 
 def _cap_waiting(request: Any) -> None:
-    """Hook of the client that all threads share."""
+    """Request hook of the HTTP client that all threads share: applies the time limit of `patience`."""
     if _patience:
         waits, most = request.extensions.get("timeout") or {}, max(_patience)
         kinds = ("connect", "read", "write", "pool")
@@ -105,7 +109,7 @@ def _cap_waiting(request: Any) -> None:
 
 @contextlib.contextmanager
 def cache_only() -> Iterator[None]:
-    """Inside, Hub libraries look at their caches alone, as if HF_HUB_OFFLINE were set: no retries."""
+    """Inside, Hub libraries use their caches alone, as if HF_HUB_OFFLINE were set: no retries."""
     from huggingface_hub import constants
 
     copied = sys.modules.get("datasets.config")  # `datasets` has a copy of the setting
@@ -129,8 +133,11 @@ def require_hub(what: str, way_out: str) -> None:
 
 
 def request_errors() -> tuple[type[Exception], ...]:
-    """What a request to the Hub may raise, answered or not. `HfHubHTTPError` derives from its HTTP client's
-    own error class, which differs between versions, and from `OSError`."""
+    """The exceptions of a request to the Hub, answered or not.
+
+    `HfHubHTTPError` derives from `OSError` and from its HTTP client's own error class, which
+    differs between versions.
+    """
     from huggingface_hub.errors import HfHubHTTPError
 
     return tuple(base for base in HfHubHTTPError.__bases__ if issubclass(base, Exception))
@@ -144,8 +151,11 @@ def hub_snapshot(
     repo_type: str = "model",
     way_out: str = "",
 ) -> Path:
-    """Folder, named by its commit, with the files of a Hub repository that match `patterns`; from the cache
-    if the Hub is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    """The folder, named by its commit, with the files of a Hub repository that match `patterns`.
+
+    It is that of the cache when the Hub is out of reach. Raises `DataNotFoundError`, whose message
+    ends with `way_out`.
+    """
     from huggingface_hub import snapshot_download
 
     found = _ask_hub(
@@ -168,8 +178,11 @@ def hub_file(
     repo_type: str = "model",
     way_out: str = "",
 ) -> Path | None:
-    """One file of a Hub repository, or None when the repository has no such file. From the cache if the Hub
-    is out of reach. Raises `DataNotFoundError`, which ends in `way_out`."""
+    """The path of one file of a Hub repository, or None when the repository has no such file.
+
+    It is read from the cache when the Hub is out of reach. Raises `DataNotFoundError`, whose message
+    ends with `way_out`.
+    """
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
@@ -238,7 +251,7 @@ def _address(endpoint: str) -> tuple[str, int]:
 
 
 def _connects(host: str, port: int) -> bool:
-    """A name look-up has no timeout of its own, so a thread does both and may be left behind."""
+    """Whether a connection can be made in time. A name look-up has no timeout, so a thread does both."""
     done = threading.Event()
 
     def connect() -> None:
@@ -259,7 +272,7 @@ def _connects(host: str, port: int) -> bool:
 
 
 def _answers(endpoint: str) -> bool:
-    """Whether whoever takes connections there says anything at all."""
+    """Whether anything at all is answered at an endpoint."""
     from huggingface_hub import get_session
 
     try:
@@ -272,10 +285,9 @@ def _answers(endpoint: str) -> bool:
 
 
 def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
-    """`auto.from_pretrained(name)`, the vanilla transformers among what it knows; from the cache when the Hub
-    is out of reach.
+    """`auto.from_pretrained(name)`, also for vanilla transformers, and from the cache without a Hub.
 
-    Raises `DataNotFoundError`, which begins with `flag`, when there is nothing of that name, and
+    Raises `DataNotFoundError`, whose message begins with `flag`, when there is nothing of that name, and
     `VectorFileError` when its files are damaged.
     """
     from huggingface_hub.errors import HFValidationError

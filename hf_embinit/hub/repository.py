@@ -1,4 +1,4 @@
-"""Commits to a repository of the Hub: access checked first, large files before any commit, all or nothing."""
+"""Commits to a repository of the Hub: access is checked first, a failure leaves the repository unchanged."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SLOW = 12
-"""Times as long as other requests: the Hub looks through all files of a commit before it answers."""
+"""Factor on the time limit of a commit: the Hub looks through all of its files before it answers."""
 INIT_BRANCH = "init"
 LIST_NAME = "files.json"
-"""Beside the files of a publication: their paths and digests."""
+"""The file of a publication that lists the paths and digests of its other files."""
 _TOKENS = "https://huggingface.co/settings/tokens"
 _LOGIN = f"Run `hf auth login`, set HF_TOKEN, or give token= (--hub_token); tokens are made at {_TOKENS}."
 
 
 @dataclass
 class Branch:
-    """A branch, what it holds, and the operations that make it hold something else."""
+    """A branch, its files, and the operations of the commit that is planned on it."""
 
     name: str
     head: str
@@ -37,7 +37,7 @@ class Branch:
     exists: bool
     paths: set[str]
     listed: dict[str, str]
-    """What an earlier publication put there: path -> digest, as its `files.json` says."""
+    """The files of an earlier publication: path -> digest, from its `files.json`."""
     additions: list[Any] = field(default_factory=list)
     """The files to upload."""
 
@@ -51,8 +51,11 @@ class Branch:
         ]
 
     def operations(self) -> list[Any]:
-        """The whole commit: what was added, the list of it, and the end of what an earlier publication listed
-        and this one does not have. Files that were never listed stay."""
+        """All operations of the commit: additions, the new `files.json`, and deletions.
+
+        Deleted is what an earlier publication listed and this one does not have. Files that were
+        never listed stay.
+        """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
         made = {a.path_in_repo: f"sha256:{a.upload_info.sha256.hex()}" for a in self.additions}
@@ -66,11 +69,11 @@ class Branch:
 
 
 class HubRepository:
-    """A model repository that the token may write to; made if it is not there.
+    """A model repository that the token may write to, created if needed.
 
-    Raises `PublishError`: no token, a wrong or a read-only one, a namespace of somebody else, no connection,
-    or a repository that is public when a private one is wanted (and the other way round).
-    `InvalidArgumentError` for a name that no repository can have.
+    Raises `PublishError` without a token, for a wrong or a read-only one, for the namespace of somebody else,
+    without a connection, and for a repository that is public when a private one is wanted (or the other way
+    round). Raises `InvalidArgumentError` for a name that no repository can have.
     """
 
     def __init__(self, repo_id: str, *, private: bool | None = None, token: str | None = None):
@@ -102,7 +105,7 @@ class HubRepository:
             )
 
     def _user(self) -> str:
-        """Who the token belongs to. Raises `PublishError` when it cannot write to the namespace."""
+        """The owner of the token. Raises `PublishError` when it cannot write to the namespace."""
         who = self.api.whoami()
         name = str(who.get("name"))
         role = ((who.get("auth") or {}).get("accessToken") or {}).get("role")
@@ -157,12 +160,12 @@ class HubRepository:
         message: str,
         pages: Callable[[str | None], Mapping[str, bytes]] = lambda init_commit: {},
     ) -> tuple[str, str | None]:
-        """Carries out the operations of both branches, one commit each; gives the commits.
+        """Commits the operations of both branches, one commit each, and returns the two commits.
 
-        The bulk of the bytes goes first and changes nothing; then `init`, then `main`, to which `pages` of
-        the commit of `init` are added: they can say what belongs to them. When the commit of
-        `main` fails, `init` is put back. Someone else's commit in between, and the other of two that publish
-        at once, is refused by the Hub: no mixture comes about.
+        Most bytes are uploaded first, which changes nothing. Then `init` is committed, then `main`, with
+        `pages` of the commit of `init`, which may name it. When the commit of `main` fails, `init` is put
+        back. The Hub refuses a commit when someone else has committed in between, so two publications at once
+        do not mix.
         """
         branches = [branch for branch in (init, main) if branch is not None]
         with self.told(f"{self.repo_id} is as it was.", slow=True):
@@ -195,7 +198,7 @@ class HubRepository:
         )
 
     def _after_failure(self, main: Branch, init: Branch | None, made: CommitInfo | None) -> str:
-        """Puts `init` back if `main` was not changed by us; says what the repository is like."""
+        """Puts `init` back unless `main` has our commit, and returns the state of the repository in words."""
         again = "Publish again to bring both up to date."
         there = f", its branch {init.name} at {made.oid[:8]}" if init is not None and made is not None else ""
         try:
@@ -209,7 +212,7 @@ class HubRepository:
         return f"{self.repo_id} is as it was."
 
     def _put_back(self, branch: Branch, ours: str) -> bool:
-        """Undoes our commit `ours` on a branch, unless someone committed after us; whether that was done."""
+        """Undoes our commit `ours` on a branch, unless someone has committed after it; whether that was done."""
         from huggingface_hub import CommitOperationCopy, CommitOperationDelete
 
         try:
@@ -238,8 +241,10 @@ class HubRepository:
 
     @contextmanager
     def told(self, state: str | Callable[[], str] = "", *, slow: bool = False) -> Iterator[None]:
-        """Any failure of a request as one `PublishError`, which ends in `state`; `slow` ones may take longer
-        to be answered."""
+        """Turns any failure of a request into one `PublishError`, whose message ends with `state`.
+
+        Requests that are `slow` may take longer.
+        """
         try:
             with patience(patience_seconds() * (_SLOW if slow else 1)):
                 yield
@@ -253,7 +258,7 @@ class HubRepository:
 
 
 def explain(error: BaseException, repo_id: str, endpoint: str) -> str:
-    """What went wrong with a request, in one sentence."""
+    """The cause of a failed request, in one sentence."""
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 
     if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
@@ -280,8 +285,10 @@ def explain(error: BaseException, repo_id: str, endpoint: str) -> str:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What uploading and committing may raise: the client turns refusals of files into `ValueError`, errors
-    of its threads into `RuntimeError`."""
+    """The exceptions of uploading and committing.
+
+    The client turns refusals of files into `ValueError`, errors of its threads into `RuntimeError`.
+    """
     return (ValueError, RuntimeError, *request_errors())
 
 

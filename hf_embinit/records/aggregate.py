@@ -1,4 +1,4 @@
-"""Records gathered into one table: a row an experiment, mean and sample sd over seeds."""
+"""Tables over many records: a row for each experiment, with mean and sample sd over its seeds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = {
     "test_perplexity": "test perplexity",
     "validation_loss": "validation loss",
 }
-"""Metrics of a record that a table shows, in this order, where any record has them."""
+"""Metrics that a table shows, in this order, if any of its records has them."""
 _LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "kl_mean")
 _SHARES = ("accuracy", "f1", "matthews", "pearsonr", "spearmanr", "knn", "kl_mean", "bits_per_byte")
 
@@ -50,7 +50,7 @@ NO_EFFECT = {
     *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
     *("dataloader_prefetch_factor", "dataloader_multiprocessing_context"),
 }
-"""Arguments that cannot change what a run measures. What `data_dir` holds is told by the data's digests."""
+"""Arguments that cannot change what a run measures. (The content of `data_dir` shows in the digests.)"""
 _FILES = {"vectors", "target_vectors"}  # their digests tell, where the record has them
 _IN_COLUMNS = {
     "num_train_epochs",
@@ -76,8 +76,10 @@ def read_records(folder: str | Path) -> list[RunRecord]:
 
 
 def settings(record: RunRecord) -> dict[str, Any]:
-    """What two runs of one experiment have in common beside the columns: every argument but `SEEDS` and
-    `NO_EFFECT`, and the digests of the data and of the vectors."""
+    """What all runs of one experiment share, beside the columns.
+
+    That is every argument but `SEEDS` and `NO_EFFECT`, and the digests of the data and of the vectors.
+    """
     hidden = SEEDS | NO_EFFECT | _IN_COLUMNS
     digests = {name: f"{split['sha256']:.8}" for name, split in record.data.items()}
     if any(name.startswith("vectors") for name in digests):
@@ -86,10 +88,11 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
 
 def results_table(records: Iterable[RunRecord]) -> str:
-    """A Markdown table for each task: runs that differ in nothing but the seed share a row, `mean (sd)` over
-    their n seeds. The rows of one setting stand together, the best by the first metric on top.
+    """A Markdown table for each task, with `mean (sd)` over n seeds in each row.
 
-    Where rows would look alike, a column says in what they differ. One run that is there twice counts once.
+    Runs that differ in the seed alone share a row. Rows of the same settings are adjacent, the best by the
+    first metric on top. Where rows would look alike, a column says how they differ. A run that is found
+    twice counts once.
     """
     by_task: dict[str, list[RunRecord]] = defaultdict(list)
     for record in records:
@@ -98,7 +101,7 @@ def results_table(records: Iterable[RunRecord]) -> str:
 
 
 Group = tuple[tuple, list[RunRecord]]
-"""What the columns show of an experiment, its initialiser last, and its runs."""
+"""The cells that identify an experiment, its initialiser last, and its runs."""
 
 
 def _task_table(records: Sequence[RunRecord]) -> str:
@@ -124,7 +127,7 @@ def _task_table(records: Sequence[RunRecord]) -> str:
 
 
 def _groups(records: Sequence[RunRecord]) -> list[Group]:
-    """The experiments, in the order in which they came."""
+    """The experiments, in the order of their first runs."""
     groups: dict[tuple, dict[str, RunRecord]] = defaultdict(dict)
     for record in records:
         a = record.arguments
@@ -138,7 +141,7 @@ def _groups(records: Sequence[RunRecord]) -> list[Group]:
 
 
 def _told_apart(groups: Sequence[Group]) -> list[str]:
-    """For each group, the settings in which it differs from those that the columns show alike."""
+    """For each group, the settings in which it differs from groups with the same cells."""
     told = []
     for shown, group in groups:
         alike = [settings(others[0]) for other, others in groups if other == shown]
@@ -151,7 +154,7 @@ def _told_apart(groups: Sequence[Group]) -> list[str]:
 
 
 def _best_first(groups: Sequence[Group], told: Sequence[str], metrics: Sequence[str]) -> list[int]:
-    """Places of the groups: settings (all but the initialiser) in the order in which they came."""
+    """Indices of the groups, best first within the same settings; settings in the order of their first runs."""
     about_vectors = re.compile(
         r"(no digest of )?(target_)?vectors[^,]*(, (source|target|shared)[^,]*)?(, |$)"
     )
@@ -169,7 +172,7 @@ def _best_first(groups: Sequence[Group], told: Sequence[str], metrics: Sequence[
 
 
 def _length(arguments: Mapping[str, Any]) -> str:
-    """How long the training was to be, in epochs or in steps."""
+    """The planned length of the training, in epochs or in steps."""
     steps, epochs = arguments.get("max_steps") or -1, arguments.get("num_train_epochs")
     if steps > 0:
         return "1 step" if steps == 1 else f"{steps} steps"
@@ -193,12 +196,12 @@ def _plain(value: Any) -> str:
 
 
 def _short(name: str) -> str:
-    """A checkpoint's name without the folder that it lies in."""
+    """The name of a checkpoint without its folder."""
     return name.rstrip("/").split("/")[-1]
 
 
 def _mean_sd(values: Sequence[float | None], group: Sequence[RunRecord], digits: int) -> str:
-    """Mean and sd of what the runs that did not diverge measured."""
+    """Mean and sd over the runs that did not diverge."""
     lost = sum(r.diverged for r in group)
     kept = [v for v, r in zip(values, group, strict=True) if v is not None and not r.diverged]
     if not kept:

@@ -1,4 +1,4 @@
-"""Checkpoints on the way: which are whole, by the digests that are written when one is saved."""
+"""Checkpoints of an unfinished run, and whether they are intact, by digests written when they are saved."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 _WEIGHTS = ("*.safetensors", "*.bin", "global_step*", "pytorch_model_fsdp*")
 _STATES = ("optimizer*", "global_step*")
 _OTHERS = re.compile(r"rng_state_[1-9]\d*\.pth")
-"""What other processes write, at a time of their own."""
+"""Files that the other processes write, at any time."""
 
 
 def checkpoint_folders(folder: Path) -> list[Path]:
@@ -27,7 +27,7 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 
 
 def write_digests(checkpoint: Path) -> None:
-    """Keeps the SHA-256 of every file of a checkpoint that was just saved beside them."""
+    """Writes the SHA-256 of every file of a checkpoint into a file in it."""
     files = sorted(p for p in checkpoint.iterdir() if p.is_file() and p.name != DIGESTS_NAME)
     digests = {p.name: _digest(p) for p in files if not _OTHERS.fullmatch(p.name)}
     write_json(checkpoint / DIGESTS_NAME, digests)
@@ -36,8 +36,8 @@ def write_digests(checkpoint: Path) -> None:
 def damage(checkpoint: Path) -> str | None:
     """Why a run cannot go on from a checkpoint, such as "optimizer.pt is missing"; None when it can.
 
-    One without digests, of a run that was killed right after it was saved, is taken to be whole when it has
-    weights and the trainer state, which is written last.
+    A checkpoint without digests (its run was killed right after saving) counts as intact when it has weights
+    and the trainer state, which is written last.
     """
     state = _read(checkpoint / "trainer_state.json")
     if state is None:
@@ -58,7 +58,7 @@ def damage(checkpoint: Path) -> str | None:
 
 
 def obstacle(checkpoint: Path) -> str | None:
-    """The damage of a checkpoint, or that of the best one so far, which the run would end with."""
+    """The damage of a checkpoint, or of the best one so far, whose weights the run would load at its end."""
     found = damage(checkpoint)
     best = (_read(checkpoint / "trainer_state.json") or {}).get("best_model_checkpoint")
     if found is None and best:

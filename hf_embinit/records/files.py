@@ -47,18 +47,18 @@ _TOKENIZER = (
     "target.spm",
 )
 _TELLING = (_CONFIG, "tokenizer_config.json")
-"""Files that name code, and folders of the machine."""
+"""Files that name code, and folders of this machine."""
 
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What of a run folder is published, as path in the repository -> a file or its content."""
+    """The publishable files of a run: path in the repository -> a file, or its content."""
 
     models: list[str]
     """Sub-folders with the models; `[""]` for the one model of the folder itself."""
     trained: dict[str, Path | bytes]
     initialised: dict[str, Path | bytes]
-    """Of the model before step 1; empty when the run kept none."""
+    """Files of the model before step 1; empty when the run kept none."""
     figures: list[str]
     """Those of `trained` that are figures."""
 
@@ -71,9 +71,9 @@ def declare_files(folder: Path) -> None:
 
 
 def run_files(folder: Path) -> RunFiles:
-    """What of a finished run is published: what its `files.json` lists, unchanged since.
+    """The publishable files of a finished run: those that its `files.json` lists, unchanged since.
 
-    Of a folder without that list: the models under the names that transformers gives their files, and no
+    In a folder without that list: the models under the names that transformers gives their files, and no
     figures. Raises `RunFolderError` for files that are missing, changed, links or outside of the folder, and
     for a folder without a config, a tokenizer or safetensors.
     """
@@ -115,7 +115,7 @@ def _declared(folder: Path) -> list[str]:
 
 
 def _is_own(folder: Path, path: str) -> bool:
-    """Whether `path` is a file of the folder: no link, and in no folder that is one."""
+    """Whether `path` is a file inside the folder, and no part of the path is a link."""
     parts = path.split("/")
     on_the_way = (folder.joinpath(*parts[: n + 1]) for n in range(len(parts)))
     return (folder / path).is_file() and not any(place.is_symlink() for place in on_the_way)
@@ -182,8 +182,10 @@ def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
 
 
 def _told(folder: Path, listed: Iterable[str]) -> dict[str, Path | bytes]:
-    """Path in the repository -> file, configs without the folders of the machine; code goes to the top, where
-    `auto_map` finds it."""
+    """Path in the repository -> file, configs without folders of this machine.
+
+    Code goes to the top, where `auto_map` finds it.
+    """
     found: dict[str, Path | bytes] = {}
     for path in listed:
         name = path.rpartition("/")[2]

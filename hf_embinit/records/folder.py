@@ -1,4 +1,4 @@
-"""Rules of a run folder: a finished one is never run into, an unfinished one goes on only when asked to."""
+"""The rules of a run folder: a finished run is never overwritten, an unfinished one resumed only on demand."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ARGUMENTS_NAME = "arguments.json"
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run starts from."""
+    """The folder of a run, and the checkpoint that it starts from."""
 
     folder: Path
     checkpoint: str | None
-    """What to hand to `trainer.train(resume_from_checkpoint=...)`; None starts at step 0."""
+    """Argument for `trainer.train(resume_from_checkpoint=...)`; None starts at step 0."""
 
 
 def prepare_run_folder(
@@ -37,15 +37,14 @@ def prepare_run_folder(
     *,
     is_main_process: bool = True,
 ) -> RunState:
-    """Makes `output_dir` ready for a run, or says in one sentence why it cannot be used.
+    """Creates and locks `output_dir` for a run, or says in one sentence why it cannot be used.
 
-    `resume` is `--resume_from_checkpoint`: None or False starts afresh; True (or "true", "last") goes on from
-    the last checkpoint in `output_dir` that is whole, from step 0 when there is none; any other text is a
-    checkpoint folder. `arguments`, kept in `arguments.json`, are the flags that must stay when a run goes on.
-
-    The main process locks the folder until it ends or calls `unlock_folder`, and removes what a killed run
-    left half-written (temporary files, checkpoints that are damaged). Every process of a run may call this
-    and gets the same answer.
+    `resume` is `--resume_from_checkpoint`: None or False starts afresh; True (or "true", "last") goes on
+    from the last intact checkpoint in `output_dir`, from step 0 when there is none; any other text is a
+    checkpoint folder. `arguments`, kept in `arguments.json`, are the flags that must stay when a run goes
+    on. The main process holds the lock until it ends or calls `unlock_folder`, and removes what a killed
+    run left incomplete (temporary files, damaged checkpoints). Every process of a run may call this and
+    gets the same answer.
 
     Raises `RunFolderError` when the folder holds a finished run, when another run uses it, when it holds
     checkpoints and `resume` was not given, when the checkpoint asked for is missing or damaged, or when
@@ -103,7 +102,7 @@ def _start_from(folder: Path, resume: bool | str | None, arguments: Mapping[str,
 
 
 def _resume_wanted(resume: bool | str | None) -> str | None:
-    """None, "last", or a path, from what a command line makes of `--resume_from_checkpoint`."""
+    """None, "last" or a path, from the value of `--resume_from_checkpoint`."""
     if resume is None or resume is False or str(resume).lower() in ("", "false", "no", "none", "0"):
         return None
     if resume is True or str(resume).lower() in ("true", "yes", "last", "1"):
@@ -117,7 +116,7 @@ def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def is_complete_checkpoint(checkpoint: str | os.PathLike[str]) -> bool:
-    """Whether `Trainer` finished a checkpoint and its files are as they were written."""
+    """Whether `Trainer` finished a checkpoint and its files are unchanged."""
     return damage(Path(checkpoint)) is None
 
 

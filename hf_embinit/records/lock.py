@@ -1,4 +1,4 @@
-"""The lock of a run folder: one run at a time, and the next one knows who has it."""
+"""The lock of a run folder, so that one run at a time uses it; it names its owner."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _held: dict[Path, int] = {}
 
 
 def lock_folder(folder: Path) -> None:
-    """Takes the lock of a run folder for this process, which may have it already.
+    """Locks a run folder for this process, which may hold the lock already.
 
-    The operating system gives it back when the process ends, however it ends: the lock of a killed run
-    is taken over. Raises `RunFolderError`, which names the owner, while another process has it.
+    The operating system releases the lock when the process ends, killed or not. Raises `RunFolderError`,
+    which names the owner, while another process holds it.
     """
     path = folder.resolve() / LOCK_NAME
     if path in _held:
@@ -48,7 +48,7 @@ def lock_folder(folder: Path) -> None:
 
 
 def unlock_folder(folder: Path) -> None:
-    """Gives the lock back, if this process has it."""
+    """Releases the lock, if this process holds it."""
     path = folder.resolve() / LOCK_NAME
     handle = _held.pop(path, None)
     if handle is not None:

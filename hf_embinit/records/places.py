@@ -1,4 +1,4 @@
-"""What a stranger may know of data and folders: a path of this machine is told by its last part."""
+"""Removes the folders of this machine from what is published: of a local path only the last part stays."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from .record import RunRecord
 
 _PLACES = re.compile(r"(output|data|logging)_dir|resume_from_checkpoint|\w+_file")
-"""Arguments that are always places on a machine."""
+"""Arguments that are always local paths."""
 _ROOTED = re.compile(r"(~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|~$")
 _INSIDE = re.compile(
     r"\S+/\S+/\S+|\S+/\S+\.(txt|vec|zip|gz|bz2|xz|bin|pt|jsonl?|csv|tsv|parquet|safetensors)"
 )
-"""Of no Hub id, which has one slash and is no file."""
+"""Texts that are no Hub id, which has one slash and is no file."""
 
 
 def public_record(record: RunRecord) -> RunRecord:
-    """The record without the folders of the machine."""
+    """The record without the folders of this machine."""
     values = shorten(record.to_dict())
     arguments = {
         key: _last_part(value) if _PLACES.fullmatch(key) and isinstance(value, str) else value
@@ -34,7 +34,7 @@ def public_record(record: RunRecord) -> RunRecord:
 
 
 def is_local_data(dataset: str, data_dir: str | None = None) -> bool:
-    """Whether the data of a run are a folder or file here, whatever the Hub has of the name `dataset`."""
+    """Whether the data of a run are a local folder or file, even if the Hub has a data set called `dataset`."""
     if _is_local(dataset):
         return True
     if "/" not in dataset or data_dir is not None:
@@ -45,7 +45,7 @@ def is_local_data(dataset: str, data_dir: str | None = None) -> bool:
 
 
 def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A config without the folders of the machine; its tokens are left alone."""
+    """A config without the folders of this machine; its tokens are not changed."""
     told = dict(settings)
     for key in told:
         if key in ("_name_or_path", "name_or_path") or key.endswith("_file"):
@@ -56,7 +56,7 @@ def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shorten(value: Any) -> Any:
-    """`value` with every string that is a path of this machine cut to its last part."""
+    """`value` with every string that is a local path reduced to its last part."""
     if isinstance(value, str):
         return _last_part(value) if _is_local(value) else value
     if isinstance(value, Mapping):
@@ -67,7 +67,7 @@ def shorten(value: Any) -> Any:
 
 
 def _is_local(text: str) -> bool:
-    """Whether a text is a path of a machine and not a Hub id, a name or a token."""
+    """Whether a text is a local path and not a Hub id, a name or a token."""
     if len(text) < 3 or "\n" in text or "://" in text:
         return False
     if _ROOTED.match(text) or _INSIDE.fullmatch(text):

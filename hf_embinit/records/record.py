@@ -1,4 +1,4 @@
-"""`results.json`: the record of one run, written once, atomically, last. A folder with it is finished."""
+"""`results.json`, the record of one run: written once, atomically, last. A folder that has it is finished."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PACKAGES = (
 
 @dataclass
 class RunRecord:
-    """What one run was, did and scored. One record is one cell of a results table."""
+    """What one run was, did and scored: one run of a cell of a results table."""
 
     task: str
     """`translation`, `classification`, `language_modeling`, ..."""
@@ -57,11 +57,11 @@ class RunRecord:
     arguments: dict[str, Any]
     """Every flag of the run with its value."""
     metrics: dict[str, float]
-    """`test_bleu`, `test_loss`, `train_samples`, ...: what was measured, nothing else."""
+    """Measured values alone: `test_bleu`, `test_loss`, `train_samples`, ..."""
     best_epoch: float | None
-    """Epoch whose checkpoint was kept; None when the last one was."""
+    """Epoch of the checkpoint that was kept; None when it was the last one."""
     history: list[dict[str, float]]
-    """One row an evaluation: `epoch`, `step`, `train_loss`, `validation_loss`, ..."""
+    """One dict for each evaluation: `epoch`, `step`, `train_loss`, `validation_loss`, ..."""
     parameters: int
     """Number of trained and frozen parameters of the model."""
     embedding_statistics: dict[str, Any]
@@ -77,7 +77,7 @@ class RunRecord:
     """Split -> `rows` and `sha256` of the texts and labels that were used; `vectors, <side>` -> those of the
     vectors, and their `provenance`: None when it is not known what they were trained on."""
     diverged: bool = False
-    """Whether a loss was no finite number at some time: the scores are then those of no trained model."""
+    """Whether a loss was NaN or infinite at some time; the scores are then not those of a trained model."""
 
     def __post_init__(self) -> None:
         losses = (value for row in self.history for name, value in row.items() if "loss" in name)
@@ -85,16 +85,16 @@ class RunRecord:
 
     @property
     def title(self) -> str:
-        """What tells runs apart, in a line."""
+        """The names that tell runs apart, on one line."""
         return f"{self.task} on {shorten(self.dataset)}, init {self.init}, seed {self.seed}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values. NaN and infinities become None, since JSON has no word for them."""
+        """Plain JSON values. NaN and infinities become None, since JSON cannot express them."""
         return to_plain({f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
 
 
 def write_record(folder: str | os.PathLike[str], record: RunRecord) -> Path:
-    """Writes `files.json`, the list of what the run made, then `results.json`; gives the path of the latter.
+    """Writes `files.json` (see `declare_files`), then `results.json`, and returns the path of the latter.
 
     Raises `RunFolderError` when there is a record: it is written once.
     """
@@ -156,12 +156,12 @@ _SHAPE: dict[str, Any] = {
     "signature": {...: str},
     "data": {...: {"rows": int, "sha256": str}},
 }
-"""What readers of a record rely on: `...` stands for every other key of an object."""
+"""The fields and types that readers of a record rely on; `...` stands for every other key of an object."""
 _NAMES = {bool: "true or false", str: "a text", int: "a number", float: "a number"}
 
 
 def _mismatch(value: Any, shape: Any, place: str) -> str | None:
-    """What of `value` has not the shape that it should have, in words; None when all of it has."""
+    """In words where `value` has not the expected shape; None when it has."""
     if isinstance(shape, list):
         if not isinstance(value, list):
             return f"{place} is {_shown(value)}, expected a list"
@@ -187,7 +187,7 @@ def _shown(value: Any) -> str:
 
 
 def scored_split(record: RunRecord) -> str:
-    """The split that predictions were kept of: `test`, or `validation` where nothing was measured on it."""
+    """The split whose predictions were kept: `test`, or `validation` where nothing was measured on it."""
     return "test" if any(name.startswith("test_") for name in record.metrics) else "validation"
 
 
@@ -202,10 +202,10 @@ def is_finished(folder: str | os.PathLike[str]) -> bool:
 
 
 def history_from_log(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """One row an evaluation, from `trainer.state.log_history`.
+    """One dict for each evaluation, from `trainer.state.log_history`.
 
-    A row has `epoch`, `step`, `train_loss` (the mean of what was logged since the row before) and each
-    `eval_x` as `validation_x`, timings left out. Evaluations under other prefixes make no row.
+    It has `epoch`, `step`, `train_loss` (the mean of what was logged since the evaluation before) and each
+    `eval_x` as `validation_x`, without timings. Evaluations under other prefixes are left out.
     """
     rows: dict[float, dict[str, float]] = {}
     losses: list[float] = []
@@ -258,7 +258,7 @@ def _checkout() -> dict[str, str]:
 
 
 def device_name(device: str | torch.device | None = None) -> str:
-    """The hardware behind `device` (default: the GPU if there is one), or the CPU with its cores."""
+    """The hardware behind `device` (default: the GPU if there is one, else the CPU), with the cores of a CPU."""
     device = torch.device(device) if device is not None else None
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -1,4 +1,4 @@
-"""Files of a run folder, written so that a reader finds the whole file or none."""
+"""Atomic writing of the files of a run folder: a reader finds the whole file or none."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def to_plain(value: Any) -> Any:
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:
-    """Writes `value` as JSON so that a reader finds the whole file or none."""
+    """Writes `value` as JSON, atomically."""
     write_text(path, json.dumps(to_plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes `text` as UTF-8 so that a reader finds the whole file or none."""
+    """Writes `text` as UTF-8, atomically."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")

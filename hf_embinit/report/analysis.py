@@ -1,4 +1,4 @@
-"""What the report says of embedding tables: their values, norms, neighbors, and what is left in sums.
+"""The measurements of the report on embedding tables: values, norms, neighbors, absorption.
 
 Every table `[N, D]` is judged as the input of a transformer that reads `sqrt(D) * embedding + position` with
 sinusoidal positions (Kim et al. 2024, Eq. 3), whatever the model that it comes from does.
@@ -38,11 +38,11 @@ from .spaces import Space, shared_rows
 _TABLE_4_POSITIONS = (64, 5000)
 
 HARMLESS = 2.0
-"""Widest a table was, scaled by sqrt(D) and in sd of the positions, that did no harm as it is (Kim et al.
-2024, Tables 1 and 2): mBERT's in translation. It was 3.0 and 4.4 times as wide as Xavier's."""
+"""Largest sd of a table, scaled by sqrt(D), in sd of the positions, that did no harm unchanged: mBERT's in
+translation (Kim et al. 2024, Tables 1 and 2), 3.0 and 4.4 times Xavier's sd."""
 HARMFUL = 8.2
-"""From here on tables did harm as they are: GloVe's for IWSLT2017 (the same tables). The narrowest in sd of
-Xavier's was GloVe's for Multi30k, with 23 times."""
+"""Smallest such sd of a table that did harm unchanged: GloVe's for IWSLT2017 (same tables). In sd of Xavier's
+the smallest was GloVe's for Multi30k, at 23 times."""
 _METRICS: tuple[Metric, ...] = ("inner_product", "cosine")
 _ORDERED = 0.2  # Spearman's correlation of a token's row and its length: frequent words are short (Zipf)
 
@@ -64,7 +64,7 @@ def check_settings(spaces: Sequence[Space], *, k: int, sample: int, lengths: Seq
 
 
 def statistics(space: Space, rows: Tensor | None = None) -> dict[str, Any]:
-    """The values of Kim et al. 2024, Tables 2, 6 and 8 for a space (or its `rows`), and how wide it is.
+    """The values of Kim et al. 2024, Tables 2, 6 and 8 for a space (or its `rows`), and its relative sd.
 
     `table`, `xavier`, `pretrained_xavier` (Eq. 1), `xavier_pretrained` (Eq. 4) and `positions` (5,000), the
     first three also as `..._scaled` by sqrt(D); `sd_over_xavier`, `scaled_sd_over_positions`.
@@ -94,22 +94,22 @@ def statistics(space: Space, rows: Tensor | None = None) -> dict[str, Any]:
 
 
 def advice(sd_over_xavier: float, scaled_sd_over_positions: float) -> str:
-    """The initialiser to use for a table of that width: `pretrained` or `pretrained_xavier`.
+    """The initialiser to use for a table of that sd: `pretrained` or `pretrained_xavier`.
 
-    The rows as they are where that is known to do no harm: up to `HARMLESS` times as wide as the positions
-    that are added to them. Between that and `HARMFUL` nothing was measured, and `pretrained_xavier` is the
-    safe side; as it is for a table narrower than Xavier's.
+    `pretrained` where that is known to do no harm: between Xavier's sd and `HARMLESS` times that of the
+    positions that are added. Between `HARMLESS` and `HARMFUL`, and below Xavier's sd, nothing was measured,
+    and `pretrained_xavier` is the safe choice.
     """
     harmless = sd_over_xavier >= 1 and scaled_sd_over_positions <= HARMLESS
     return "pretrained" if harmless else "pretrained_xavier"
 
 
 def frequency(space: Space) -> dict[str, Any]:
-    """What the norms of a space can be drawn against, and their Spearman correlation with the frequency.
+    """What to plot the norms of a space against, and their Spearman correlation with the frequency.
 
-    `by`: `counts` of the corpus; else `rows` for a list of words that look ordered by frequency, since later
-    ones are longer (`row_length_correlation`); else None. The ids of a sub-word vocabulary are in no such
-    order: bytes and letters come first or last. `norm_correlation` is positive when frequent tokens have
+    `by` is `counts` with a corpus; else `rows` for a list of words that look ordered by frequency, since
+    later ones are longer (`row_length_correlation`); else None. The ids of a sub-word vocabulary are not
+    ordered so: bytes and letters come first or last. `norm_correlation` is positive when frequent tokens have
     longer rows than rare ones.
     """
     norms = space.matrix.norm(dim=1)
@@ -153,8 +153,8 @@ def match_matrix(
 ) -> list[dict[str, Any]]:
     """KNN match similarity of each pair of spaces over their shared tokens, by inner product and by cosine.
 
-    Averaged over at most `sample` of the shared tokens, whose neighbors are sought among all shared ones. The
-    values are None for a pair that shares too few tokens to have k neighbors each.
+    It is the mean over at most `sample` of the shared tokens, whose neighbors are sought among all shared
+    ones. The values are None for a pair with too few shared tokens for k neighbors.
     """
     pairs = []
     for i, a in enumerate(spaces):
@@ -174,7 +174,7 @@ def match_matrix(
 
 
 def choose_words(spaces: Sequence[Space], count: int = 8) -> list[str]:
-    """Words of four letters or more that most spaces have, spread over the rows of the first."""
+    """Words of four letters or more that most spaces have, evenly spread over the rows of the first."""
     having: Counter[str] = Counter()
     for space in spaces:
         forms = [canonical_form(token, space.family) for token in space.tokens]
@@ -216,7 +216,7 @@ def neighbors(spaces: Sequence[Space], words: Sequence[str], k: int = 6) -> dict
 def absorption_curves(
     space: Space, lengths: Sequence[int], rows: Tensor | None = None, *, k: int, sample: int, seed: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """`absorption_curve` of the table (or its `rows`) as it is, and standardized to Xavier's moments."""
+    """`absorption_curve` of the table (or its `rows`), unchanged and standardized to Xavier's moments."""
     matrix = space.matrix if rows is None else space.matrix[rows]
     tables = {
         "pretrained": matrix,

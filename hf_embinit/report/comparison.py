@@ -42,33 +42,33 @@ class ComparedTable:
     """Commit of the Hub repository, when it is one."""
     digest: str | None
     statistics: EmbeddingStatistics
-    """Of all rows that have a token."""
+    """Statistics of all rows that have a token."""
     manifest: list[dict[str, Any]]
     """The events of the checkpoint's `config.embinit`, oldest first."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How alike two tables are on the tokens that both have."""
+    """The similarity of two tables over the tokens that both have."""
 
     a: ComparedTable
     b: ComparedTable
     shared: int
-    """Tokens that both have, with a row that is not zero."""
+    """Number of tokens that both have with a non-zero row."""
     k: int
     knn_match: float | None
-    """Mean Jaccard index, 0 to 1, of the k nearest neighbors among the shared tokens; None when it cannot be
-    taken (`knn_problem` says why)."""
+    """Mean Jaccard index, 0 to 1, of the k nearest neighbors among the shared tokens; None when it is
+    undefined (`knn_problem` says why)."""
     knn_tokens: int
-    """Tokens that it is the mean over: all, or a spread of them in large vocabularies."""
+    """Tokens in that mean: all, or an even sample of a large vocabulary."""
     knn_problem: str | None
     equal_rows: int | None
-    """Shared rows that are the same in both, to the last bit; None for different widths."""
+    """Shared rows that are equal in both, bit for bit; None for different widths."""
     mean_cosine: float | None
     """Mean cosine of a token's two rows; None for different widths."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """All fields as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -174,7 +174,7 @@ def _manifest(source: Source, vectors: PretrainedVectors, revision: str | None) 
 
 
 def _event(event: Mapping[str, Any]) -> str:
-    """An event in a few words."""
+    """An event of a manifest in a few words."""
     words = [str(event.get("event", "event"))]
     words += [f"{k} {event[k]}" for k in ("init", "seed") if event.get(k) is not None]
     sources = _sources(event.get("tables") or ())

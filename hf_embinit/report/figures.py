@@ -1,4 +1,4 @@
-"""Pictures of embedding spaces: norms against frequency, absorption, the match of all pairs."""
+"""Figures of embedding spaces: norms against frequency, absorption, the KNN match of all pairs."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ def plot_norms(
 ) -> Path:
     """Writes a PNG with the row norms of each space against the frequency of its tokens, one panel a space.
 
-    `norms`: name -> norms `[n]` and counts `[n]` in a corpus, or None where the order of the rows, which is
-    drawn then, is that of the frequency. The line is the running median. Frequent tokens stand on the left.
+    `norms`: name -> norms `[n]` and counts `[n]` in a corpus; without counts (None) the norms are plotted
+    against their index, for rows in order of frequency. The line is the running median. Frequent tokens are
+    on the left.
     """
     if not norms:
         raise InvalidArgumentError("no space has frequencies to draw norms against")
@@ -74,7 +75,7 @@ def plot_absorption(
     *,
     title: str = "",
 ) -> Path:
-    """Writes a PNG of what is left of words and positions in their sum, by sentence length.
+    """Writes a PNG of what survives of words and positions in their sum, by sentence length.
 
     `curves`: name of a space -> `pretrained` and `pretrained_xavier` -> points with the fields of
     `Absorption`. One column a space, one row a variant.

@@ -1,4 +1,4 @@
-"""The report on embedding spaces as one page of HTML that needs no network: text, tables and figures."""
+"""The report on embedding spaces as one self-contained page of HTML: text, tables and figures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def render_page(results: Mapping[str, Any], folder: str | os.PathLike[str]) -> s
 
 
 def captions(results: Mapping[str, Any]) -> dict[str, str]:
-    """Path of each figure -> what one sees in it."""
+    """Path of each figure -> its caption."""
     figures, found = results["figures"], {}
     for name, path in figures["distribution"].items():
         found[path] = (
@@ -72,7 +72,7 @@ def captions(results: Mapping[str, Any]) -> dict[str, str]:
 
 
 class _Writer:
-    """HTML from the tokens of the report's Markdown."""
+    """Renders the tokens of the report's Markdown as HTML."""
 
     def __init__(self, parser: Any, folder: Path, captions: Mapping[str, str]):
         self.parser = parser
@@ -83,7 +83,7 @@ class _Writer:
         self.figures = 0
 
     def sections(self, tokens: Sequence[Token]) -> str:
-        """A `<section>` for each heading of the second level; that of the first is the page's own."""
+        """A `<section>` for each heading of level 2; the heading of level 1 is the title of the page."""
         starts = [i for i, token in enumerate(tokens) if (token.type, token.tag) == ("heading_open", "h2")]
         parts = []
         for start, end in zip(starts, [*starts[1:], len(tokens)], strict=True):
@@ -95,7 +95,7 @@ class _Writer:
         return "".join(parts)
 
     def _blocks(self, tokens: Sequence[Token]) -> str:
-        """Paragraphs that are a picture become figures, tables scroll by themselves, the rest is as it is."""
+        """The blocks as HTML: paragraphs that are a picture become figures, tables scroll by themselves."""
         parts, plain, i, heading = [], list[Any](), 0, ""
         while i < len(tokens):
             token = tokens[i]

@@ -1,6 +1,6 @@
-"""The whole report on embedding tables, from files to files: read, count, measure, draw, write.
+"""The whole report on embedding tables: reads, counts, measures, draws, writes.
 
-Nothing slow is imported before it runs, so that a command line can show the flags at once.
+Slow imports wait until it runs, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REPORT_NAME, PAGE_NAME = "report.md", "report.html"
 
 @dataclass
 class AnalysisArguments:
-    """What to look at, and how closely."""
+    """What to analyse, and how closely."""
 
     sources: list[str] = field(
         metadata={"help": "Tables to look at: files of vectors, folders of checkpoints, Hub ids."}
@@ -71,7 +71,7 @@ class AnalysisArguments:
 
 
 def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
-    """Writes the report into `args.output_dir` and gives its `results.json`; `command` is what made it.
+    """Writes the report into `args.output_dir` and returns its `results.json`; `command` is shown in it.
 
     Raises what `load_spaces`, `check_settings` and `load_texts` raise, before anything is written.
     """
@@ -124,7 +124,7 @@ def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
 
 
 def summary(results: dict[str, Any]) -> str:
-    """What to do with each space, and where the report is: for the end of a command."""
+    """The advice for each space, and where the report is: the output of the command."""
     from .text import headline
 
     folder = Path(results["arguments"]["output_dir"])
@@ -136,7 +136,7 @@ def summary(results: dict[str, Any]) -> str:
 
 
 def _measure(space: Space, args: AnalysisArguments, questions: Any) -> dict[str, Any]:
-    """What the report says about one space by itself."""
+    """All measurements of one space alone."""
     from . import analysis
 
     rows = space.rows_in_corpus(args.min_count, args.k)
@@ -167,7 +167,7 @@ def _measure(space: Space, args: AnalysisArguments, questions: Any) -> dict[str,
 def _draw(
     spaces: Sequence[Space], measured: dict[str, dict[str, Any]], pairs: list[dict[str, Any]], folder: Path
 ) -> dict[str, Any]:
-    """Draws the figures into `folder/figures`, and gives their paths from `folder`."""
+    """Draws the figures into `folder/figures` and returns their paths relative to `folder`."""
     from ..drawing import shrink_picture
     from ..training import plot_embedding_distribution
     from .figures import plot_absorption, plot_match_matrix, plot_norms

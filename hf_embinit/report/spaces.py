@@ -1,4 +1,4 @@
-"""Embedding tables that are compared, read from files, and how often their tokens occur in a text."""
+"""Embedding tables to compare, read from files, and the frequencies of their tokens in a text."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ _POSITION_TABLES = ("*position_embeddings.weight", "*wpe.weight", "*embed_positi
 
 @dataclass
 class Space:
-    """One embedding table with a token a row; special, reserved, empty and zero rows are left out."""
+    """One embedding table with a token a row, without special, reserved, empty and zero rows."""
 
     name: str
     source: str
-    """As it was given: a file, a folder or a Hub id."""
+    """The file, folder or Hub id that was given."""
     path: str
-    """Where it was found."""
+    """Where it was found, after `HF_EMBINIT_DATA` was searched."""
     family: TokenFamily
     tokens: list[str]
     matrix: Tensor
     """`[N, D]` float32."""
     rows_read: int
     left_out: dict[str, int] = field(default_factory=dict)
-    """Why -> how many rows."""
+    """Reason -> number of rows left out."""
     own_positions_std: float | None = None
     """Standard deviation of the checkpoint's own learned positions; None when it has no table of them."""
     counts: Tensor | None = None
     """`[N]`: how often each token occurs in the corpus; None without one."""
 
     def rows_in_corpus(self, min_count: int, k: int) -> Tensor | None:
-        """Rows of the tokens seen `min_count` times or more; None without a corpus, or of k at most."""
+        """Rows of the tokens seen `min_count` times or more; None without a corpus, or for at most k rows."""
         if self.counts is None:
             return None
         rows = (self.counts >= min_count).nonzero().flatten()
         return rows if len(rows) > k else None
 
     def norms(self) -> tuple[Tensor, Tensor | None]:
-        """Norms of the rows of tokens that the corpus has, and their counts; of all rows without a corpus."""
+        """Row norms of the tokens that the corpus has, and their counts; without a corpus of all, and None."""
         norms = self.matrix.norm(dim=1)
         if self.counts is None:
             return norms, None
@@ -62,7 +62,7 @@ class Space:
 
 
 def find_source(source: str) -> str:
-    """`source` when it exists here, else its place in the folder of `HF_EMBINIT_DATA`, else unchanged."""
+    """`source` if it exists, else its path below `HF_EMBINIT_DATA`, else `source` unchanged."""
     folder = os.environ.get(DATA_VARIABLE)
     if not Path(source).exists() and folder and (Path(folder) / source).exists():
         return str(Path(folder) / source)
@@ -130,7 +130,7 @@ def load_spaces(
     table: str | None = None,
     allow_pickle: bool = False,
 ) -> list[Space]:
-    """A `Space` each, named by `names` or by their files and folders; equal names are told apart by a number.
+    """A `Space` for each source, called as in `names` or like its file; equal names get a number.
 
     Raises `InvalidArgumentError` when there are not as many names as sources, and what `load_space` raises.
     """
@@ -185,7 +185,7 @@ class _Tokens(Protocol):
 
 
 def shared_rows(a: _Tokens, b: _Tokens) -> tuple[Tensor, Tensor]:
-    """Rows of `a` and `b`, `[S]` each, that stand for the same token, in the order of `a`; each row once."""
+    """Rows of `a` and `b`, `[S]` each, of the tokens that both have, in the order of `a`; each row once."""
     rows_of_b: dict[int, int] = {}
     for row, other in enumerate(align(a.tokens, a.family, b.tokens, b.family).tolist()):
         if other >= 0:

@@ -37,7 +37,7 @@ _BOTH = (
 
 
 def headline(name: str, space: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> str:
-    """How wide the table is against Xavier's at its vocabulary, what to use, and what that does."""
+    """The sd of the table against Xavier's at its vocabulary, what to use, and what that changes."""
     values = space["statistics_in_corpus"] or space["statistics"]
     n, d = values["table"]["num_embeddings"], values["table"]["embedding_dim"]
     seen = corpus is not None and space["statistics_in_corpus"] is not None
@@ -60,7 +60,7 @@ def _nearest(points: Sequence[Mapping[str, Any]], length: int) -> Mapping[str, A
 
 
 def times(ratio: float) -> str:
-    """A ratio as one says it: `23`, `4.3`, `0.42`."""
+    """A ratio as it is read: `23`, `4.3`, `0.42`."""
     return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}" if ratio >= 0.995 else f"{ratio:.2g}"
 
 
@@ -332,7 +332,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") 
 
 
 def _number(value: float) -> str:
-    """Three digits that count: `0.0123`, `4.82`, `68.1`, `792`."""
+    """Three significant digits: `0.0123`, `4.82`, `68.1`, `792`."""
     if value == 0 or abs(value) < 5e-5:
         return "0"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))

@@ -1,4 +1,4 @@
-"""The runs of a matrix over many machines: on a Ray cluster, or by a SLURM array."""
+"""The runs of a study on many machines: a Ray cluster, or a SLURM array."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def run_on_ray(
 ) -> list[Outcome]:
     """Runs what is missing on a Ray cluster whose machines share `launch.root`; `address` is `ray.init`'s.
 
-    Each run is a task with `cpus` and `gpus` (a share of one is fine). A run whose machine dies is given to
-    another one, where it goes on from its last checkpoint.
+    Each run is a task with `cpus` and `gpus` (a fraction of one is fine). A run whose machine dies is given
+    to another one, where it goes on from its last checkpoint.
     """
     try:
         import ray
@@ -52,7 +52,7 @@ def run_on_ray(
 
 
 def slurm_script(name: str, command: str, elements: int, log_folder: Path, at_once: int = 16) -> str:
-    """A SLURM array script: each element takes the next run that nobody has, so any of them may die."""
+    """A SLURM array script: each element takes the next run that nobody has started, so any of them may die."""
     return f"""#!/bin/bash
 #SBATCH --job-name=hf_embinit-{name}
 #SBATCH --array=1-{max(1, elements)}%{at_once}

@@ -1,4 +1,4 @@
-"""What a study's numbers say beside the paper's: differences with intervals, verdicts, agreement of ranks."""
+"""A study's numbers against the paper's: differences with intervals, verdicts, agreement of ranks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .scores import Scores, mean
 from .study import Study
 
 DRAWS = 2_000
-"""Draws behind the interval of a rank agreement."""
+"""Draws for the interval of a rank agreement."""
 VERDICTS = ("agrees", "disagrees", "cannot tell")
 
 
 def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Student's interval of the mean of independent `numbers`; None for one number, which has none."""
+    """Student's t interval of the mean of independent `numbers`; None for a single number."""
     if not numbers:
         raise InvalidArgumentError("no numbers to take an interval of")
     if len(numbers) == 1:
@@ -33,7 +33,7 @@ def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, fl
 
 
 def compared(study: Study, scores: Sequence[Scores]) -> Iterable[tuple[Scores, Scores]]:
-    """Pairs of cells that the paper compares: of one box, and of one column (or row)."""
+    """Pairs of cells that the paper compares: in one box, and in one column (or row)."""
     across = study.file.compare == "rows"
     parts = study.rows if across else study.columns
     for a, b in itertools.combinations(scores, 2):
@@ -45,7 +45,7 @@ def compared(study: Study, scores: Sequence[Scores]) -> Iterable[tuple[Scores, S
 
 @dataclass(frozen=True)
 class Difference:
-    """One value of one cell less that of another, over the seeds that both have."""
+    """One value of one cell minus that of another, over the seeds that both have."""
 
     where: str
     pair: str
@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """Whether the interval lies on the paper's side of 0 (`agrees`), on the other, or holds 0."""
+        """`agrees`, `disagrees`, or `cannot tell` when the interval holds 0; `""` without the paper's value."""
         if not self.paper:
             return ""
         interval = self.interval
@@ -72,7 +72,7 @@ class Difference:
 
 
 def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
-    """The differences of all pairs that the paper compares, of values that are better high or low."""
+    """The differences of all pairs that the paper compares, for values with a `better`."""
     found = []
     for a, b in compared(study, scores):
         for i, value in enumerate(a.cell.values):
@@ -106,7 +106,7 @@ def rank_agreement(
     """Kendall's tau-b between our means and the paper's, its number of pairs, and its 95% interval.
 
     Only cells that the paper compares make a pair, so it is 1 when every experiment orders its initialisers
-    as the paper does, and -1 when each is the other way round. The interval is that of tau when each of our
+    as the paper does, and -1 when each has the opposite order. The interval is that of tau when each of our
     means is drawn from its t distribution over seeds; None when a cell has one seed. None without a pair.
     """
     pairs = []

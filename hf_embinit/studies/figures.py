@@ -1,4 +1,4 @@
-"""Pictures of a study: mean curves over seeds, and bars of a grid of settings."""
+"""Figures of a study: mean curves over seeds, and bars of a grid of settings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def plot_mean_curves(
     label: str,
     x: str = "epoch",
 ) -> Path:
-    """Writes a PNG with a panel a column: `panels[column][row]` are the histories of its seeds.
+    """Writes a PNG with a panel for each column: `panels[column][row]` are the histories of its seeds.
 
-    Lines are means over the seeds at each `x` that all of them have; bands are one sample sd to each side.
+    Lines are means over the seeds at each `x` that all of them have; bands are one sample sd on either side.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -60,7 +60,7 @@ def plot_bars(
 ) -> Path:
     """Writes a PNG of bars: `groups[group][bar]` is our mean, our sd, and the paper's mean (a diamond).
 
-    `legend` says what the names of the bars are.
+    `legend` explains the names of the bars.
     """
     bars = list(dict.fromkeys(bar for group in groups.values() for bar in group))
     figure, ((ax,),) = new_figure(1.6 + 1.6 * len(groups), 4.0)

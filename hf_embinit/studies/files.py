@@ -1,4 +1,4 @@
-"""Reading a study file: YAML with known fields only, and a file and a line for whatever is wrong."""
+"""Reads a study file: YAML with known fields only; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from ..errors import InvalidArgumentError, UnknownNameError
 
 PaperValue = tuple[float | None, float | None, str]
-"""Mean and sd that the paper prints, and its text."""
+"""Mean and sd that the paper prints, and the text as printed."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,14 @@ class Value:
 
     title: str
     field: str
-    """Path in a record, by `/`; a step may be a pattern. `best_epoch`, `metrics/test_bleu`,
-    `embedding_statistics/*encoder*/before_scaling/std`, `history/max/validation_accuracy`,
-    `history/epoch_of_max/validation_accuracy`, `minutes_per_epoch`."""
+    """Path in a record, by `/`; a step may be a pattern.
+    Examples: `best_epoch`, `minutes_per_epoch`,
+    `metrics/test_bleu`,
+    `embedding_statistics/*encoder*/before_scaling/std`,
+    `history/max/validation_accuracy`,
+    `history/epoch_of_max/validation_accuracy`."""
     scale: float = 1.0
-    """The field times this is what the paper prints: 100 for percent."""
+    """Factor from the field to what the paper prints: 100 for percent."""
     digits: int = 1
     better: str | None = None
     """`higher` or `lower`; values without it are shown, but not compared."""
@@ -33,31 +36,32 @@ class Value:
 
 @dataclass
 class Part:
-    """What a study, a column, a row or a group of cells says about the runs of its cells."""
+    """What a study, a column, a row or a group of cells sets for the runs of its cells."""
 
     title: str = ""
     box: str = ""
-    """Columns or rows of one box are compared with each other: the paper's experiments."""
+    """Columns or rows of one box are compared with each other, as in the paper's experiments."""
     recipe: str | None = None
     results: str | None = None
     """File of the run folder that is the record and is written last."""
     arguments: dict[str, Any] = field(default_factory=dict)
     variables: dict[str, Any] = field(default_factory=dict)
-    """What `{name}` in arguments stands for; `{seed}` is known everywhere."""
+    """Values for `{name}` in arguments; `{seed}` is always known."""
     values: list[Value] | None = None
     seeds: int | None = None
-    """How many: seeds 1 to this."""
+    """Number of seeds, from 1 on."""
     grid: dict[str, list[Any]] | None = None
-    """Arguments and their candidates: every combination is run, the best mean of the first value is shown."""
+    """Arguments and their candidates: every combination is run, and the one with the best mean of the first
+    value is shown."""
     smoke: dict[str, Any] = field(default_factory=dict)
-    """Arguments of a smoke run, over all others."""
+    """Arguments of a smoke run, which override all others."""
     minutes: float | None = None
-    """What the paper needed for one run."""
+    """Minutes that the paper reports for one run."""
 
 
 @dataclass
 class StudyFile:
-    """What stands in a study file."""
+    """The content of a study file."""
 
     path: Path
     source: str
@@ -71,9 +75,9 @@ class StudyFile:
     columns: dict[str, Part]
     rows: dict[str, Part]
     patterns: list[tuple[str, Part]]
-    """Patterns of `column/row` and what holds for those cells."""
+    """Patterns of `column/row`, and the settings of those cells."""
     paper: dict[tuple[str, str], list[PaperValue]]
-    """By row and column."""
+    """The paper's values by row and column."""
 
 
 _TYPES: dict[str, Any] = {
@@ -139,7 +143,7 @@ def _read(path: Path) -> _Located:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        """Keeps lines, refuses a key twice."""
+        """Records lines, refuses a key that is given twice."""
 
     def mapping(loader: Any, node: Any) -> _Located:
         own: dict[str, int] = {}

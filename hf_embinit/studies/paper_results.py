@@ -1,4 +1,4 @@
-"""What a paper prints for a run like this one, from the study files."""
+"""The numbers that a paper prints for a run like this one, from the study files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RECIPES = {
     "language_modeling": "language_model.py",
 }
 _SETTINGS = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "d_model", "num_layers")
-"""Arguments that make a run another one than the paper's."""
+"""Arguments in which a run must agree with the paper's."""
 _LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
 _FILES = ("train_file", "validation_file", "test_file")
 _ORDINARY = {
@@ -26,7 +26,7 @@ _ORDINARY = {
     "surgery": (None,),
     "donor": (None,),
 }
-"""What these arguments are in a cell that does not name them."""
+"""Values of these arguments in a cell that does not name them."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class PaperRow:
 def paper_rows(record: RunRecord) -> list[PaperRow]:
     """What papers print for the data, the model and the initialiser of `record`; empty where none does.
 
-    A cell of a study counts when the recipe is the record's, every argument of the cell has the same value in
-    the record, and the record freezes, cuts up or encodes positions only as the cell says. Cells that were
-    searched over a grid have no settings to compare with, and are left out.
+    A cell of a study counts when its recipe is the record's, every argument of the cell has the same value in
+    the record, and the record does not freeze embeddings, segment text or encode positions in another way
+    than the cell. Cells that were searched over a grid have no settings to compare with, and are left out.
     """
     values = record.to_dict()
     rows = []
@@ -64,8 +64,10 @@ def paper_rows(record: RunRecord) -> list[PaperRow]:
 
 
 def other_settings(record: RunRecord) -> list[str]:
-    """What sets a run apart from the paper's settings for its data (`num_train_epochs 5 instead of 20`), and
-    vectors that were given by hand."""
+    """Settings in which a run differs from the paper's for its data (`num_train_epochs 5 instead of 20`).
+
+    Vectors that were given by the user count among them.
+    """
     from ..tasks import classification, translation
 
     arguments = record.arguments

@@ -1,4 +1,4 @@
-"""A study's plan before it runs, and its page, tables and figures after."""
+"""The plan of a study before it runs, and its page, tables and figures afterwards."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from .tables import csv_table, latex_table, markdown
 
 
 def plan_text(study: Study, launch: Launch, *, workers: int = 1, all_runs: bool = False) -> str:
-    """What is to be run, how it stands with each run, and how long the rest will take.
+    """The runs of a study, the status of each, and an estimate of the time that is left.
 
-    The estimate is of finished runs of the same cell or of its neighbors, else what the paper needed, else
-    said to be unknown.
+    The estimate is from finished runs of the same cell or its neighbors, else from the paper, else unknown.
     """
     outcomes = {run.name: outcome_of(run, launch) for run in study.runs}
     seconds = estimate_seconds(study.runs, launch)
@@ -69,7 +68,7 @@ def _hours(seconds: float) -> str:
 
 
 def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str:
-    """Writes `table.md`, `table.csv`, `table.tex` and the figure of a study into `folder`; gives the page."""
+    """Writes `table.md`, `table.csv`, `table.tex` and the figure of a study into `folder`; returns the page."""
     scores = gather(study, launch)
     figures = []
     kind = study.file.figure.get("kind")
@@ -120,7 +119,7 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
 
 
 def write_smoke_files(folder: Path) -> Path:
-    """Writes `vectors.txt`, `analogies.txt` and `tokenizer/` for smoke runs, small; gives the folder."""
+    """Writes small `vectors.txt`, `analogies.txt` and `tokenizer/` for smoke runs; returns the folder."""
     words = ["a", "the", "man", "woman", "child", "dog", "two", "in", "on", "and"]
     words += ["ein", "der", "die", "mann", "frau", "kind", "hund", "zwei", "auf", "und"]
     generator = torch.Generator().manual_seed(0)

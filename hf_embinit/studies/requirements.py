@@ -1,4 +1,4 @@
-"""What the runs of a study read, whether it is here, and where it is got: told before anything starts."""
+"""What the runs of a study read, whether it is there, and how to get it: reported before anything starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TASKS = ("translation", "classification", "language_modeling")
 
 @dataclass
 class Requirement:
-    """Something that runs read."""
+    """Something that runs of a study read."""
 
     kind: str
     """`data set`, `vectors`, `model`, `tokenizer` or `file`."""
@@ -32,7 +32,7 @@ class Requirement:
     found: str | None
     """Where it is, or will be fetched from; None when it is missing."""
     way_out: str
-    """Where a missing one is got."""
+    """How to get it when it is missing."""
     cells: list[str] = field(default_factory=list)
     """`column/row` of the cells that need it."""
 
@@ -44,9 +44,9 @@ class Requirement:
 
 
 def list_requirements(study: Study, launch: Launch) -> list[Requirement]:
-    """What the runs of a study read from files and from the Hub, what is missing first.
+    """What the runs of a study read from files and from the Hub, missing things first.
 
-    Nothing is loaded or fetched: files are looked for, and the Hub is asked once whether it is there.
+    Nothing is loaded or fetched: files are looked for, and the Hub is asked once whether it can be reached.
     """
     found: dict[tuple[str, str], Requirement] = {}
     for cell in study.cells:
@@ -93,7 +93,7 @@ def _needs(init: str) -> Any:
 
 
 def _look(kind: str, name: str, launch: Launch, run: Run) -> tuple[str | None, str]:
-    """Where it is or will come from (None: missing), and where it is got."""
+    """Where something is or will come from (None: missing), and how to get it."""
     if kind == "data set":
         return _data(name, launch, bool(run.arguments.get("train_file")))
     path = Path(name).expanduser()

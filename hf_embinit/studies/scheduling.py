@@ -1,9 +1,9 @@
-"""Runs of a matrix made to happen: finished ones skipped, half-finished ones resumed, never two at one.
+"""Runs the runs of a study: finished ones are skipped, interrupted ones resumed, none is run twice at once.
 
 Every run is a process of its own with a folder of its own. The lock on the folder (`flock`) is held by the
-process that trains, so it ends with that process and not before: a driver that is killed leaves nothing
-behind that has to be cleaned up, and a run that outlives its driver is not started a second time. `flock`
-works between the machines that share an NFS or Lustre folder where that is mounted with locking, the default.
+process that trains, so it ends with that process and not before: a driver that is killed leaves nothing to
+clean up, and a run that outlives its driver is not started a second time. `flock` works between machines that
+share an NFS or Lustre folder when that is mounted with locking, the default.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ logger = logging.getLogger(__name__)
 STATE_NAME = "matrix.json"
 LOG_NAME = "log.txt"
 _LOCK_NAME = ".driver.lock"
-"""Of the driver; the run that it starts takes the lock of the folder itself (`records.lock`)."""
+"""Lock of the driver; the run that it starts locks the folder itself (`records.lock`)."""
 _FREE_BYTES = 16 * 2**20  # less than this, and a run that failed did so for want of space
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: `finished`, `failed`, `running` (elsewhere), `begun` or `not run`."""
+    """The state of a run: `finished`, `failed`, `running` (elsewhere), `begun` or `not run`."""
 
     run: Run
     status: str
     error: str = ""
     executed: bool = False
-    """Whether it was run by this call."""
+    """Whether this call ran it."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Launch:
         return self.root / "runs" / run.name
 
     def arguments(self, run: Run) -> dict[str, Any]:
-        """The run's arguments and seed, with the files of other runs where they are."""
+        """The run's arguments and seed, with the paths of the files of other runs filled in."""
         arguments = {**run.arguments, "seed": run.seed}
         for key, value in arguments.items():
             if isinstance(value, str) and value.startswith(RUN_PREFIX):
@@ -137,7 +137,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def outcome_of(run: Run, launch: Launch) -> Outcome:
-    """What became of a run so far, without touching it. Raises what `read_result` raises."""
+    """The state of a run, without touching it. Raises what `read_result` raises."""
     if read_result(run, launch) is not None:
         return Outcome(run, "finished")
     folder = launch.folder(run)
@@ -195,8 +195,8 @@ def execute(
 ) -> Outcome:
     """Runs `run` to its end, unless it is finished, marked as failed, or being run by another process.
 
-    A half-finished run goes on from its last checkpoint. One that fails is tried once more, then marked with
-    its error. `wait` waits for another process that has it, in place of leaving it alone.
+    An interrupted run goes on from its last checkpoint. One that fails is tried once more, then marked with
+    its error. With `wait` a run of another process is waited for, else left alone.
 
     Raises `RunFolderError` when the disk is full, and what `read_result` raises.
     """
@@ -217,7 +217,7 @@ def execute(
 
 
 def outcome_under_lock(run: Run, launch: Launch) -> Outcome:
-    """`outcome_of` for the process that has the run's lock."""
+    """`outcome_of` for the process that holds the run's lock."""
     if read_result(run, launch) is not None:
         return Outcome(run, "finished")
     error = _state(launch.folder(run)).get("error")
@@ -267,7 +267,7 @@ def _attempts(run: Run, launch: Launch, lock: int, environment: Mapping[str, str
 
 
 def _error(log: Path, start: int, code: int) -> str:
-    """The last words of a run that ended without a record."""
+    """The end of the log of a run that ended without a record."""
     with open(log, "rb") as file:
         file.seek(max(start, log.stat().st_size - 20_000))
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
@@ -288,8 +288,8 @@ def run_here(
 ) -> list[Outcome]:
     """Runs what is missing on this machine, `workers` at a time, each with its share of cores and a GPU.
 
-    At most `max_runs` are started. `report` is told each outcome. Raises what `execute` raises, after the
-    runs in progress have ended.
+    At most `max_runs` are started. `report` is called with each outcome. Raises what `execute` raises, after
+    the runs in progress have ended.
     """
     queue: Iterator[Run] = iter(())
     guard, started = threading.Lock(), 0
@@ -329,13 +329,13 @@ def run_here(
 
 
 def stages(runs: Sequence[Run], launch: Launch) -> Iterator[list[Run]]:
-    """First the runs that read nothing of others, then those that read what is finished by then."""
+    """First the runs that read no files of other runs, then those whose files are finished by then."""
     yield [run for run in runs if not run.needs]
     yield [run for run in runs if run.needs and all(is_finished(launch.root / "runs" / n) for n in run.needs)]
 
 
 def _gpus() -> list[str]:
-    """Names of the GPUs as CUDA_VISIBLE_DEVICES has them."""
+    """Names of the GPUs as in CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return [name for name in visible.split(",") if name.strip()]
@@ -346,7 +346,7 @@ def _gpus() -> list[str]:
 
 @contextlib.contextmanager
 def stopping_children() -> Iterator[None]:
-    """Inside, a polite end of this process (Ctrl-C, SIGTERM) ends its runs too; they go on next time."""
+    """Inside, Ctrl-C or SIGTERM to this process also ends its runs, which go on next time."""
 
     def stop(number: int, frame: Any) -> None:
         for child in list(_children):
@@ -368,7 +368,7 @@ def stopping_children() -> Iterator[None]:
 
 
 def estimate_seconds(runs: Sequence[Run], launch: Launch) -> dict[str, float | None]:
-    """Seconds a run will take, by name: the mean of finished runs that differ in seed and init alone.
+    """Estimated seconds of each run by name: the mean of finished runs that differ in seed and init alone.
 
     None where there is no such run.
     """

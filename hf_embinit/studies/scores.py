@@ -1,4 +1,4 @@
-"""What the runs of a study measured: the numbers of every cell, by seed, from their records."""
+"""The scores of a study's cells: its values by seed, from the records of its runs."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .study import Cell, Study
 
 @dataclass
 class Scores:
-    """What the runs of a cell measured: for each value, the numbers by seed."""
+    """The scores of one cell: for each value, the numbers by seed."""
 
     cell: Cell
     by_seed: list[dict[int, float]]
     status: str
-    """`finished`, or what the cell shows in place of numbers: `diverged`, `failed`, `not run`, ..."""
+    """`finished`, or what the cell shows instead of numbers: `diverged`, `failed`, `not run`, ..."""
     errors: list[str] = field(default_factory=list)
     point: dict[str, Any] = field(default_factory=dict)
-    """The grid point shown."""
+    """The grid point that is shown."""
     points: list[tuple[dict[str, Any], dict[int, float]]] = field(default_factory=list)
     """The first value of every grid point, by seed."""
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of the runs behind the numbers, by name of the run."""
+    """Records of the runs behind the numbers, by name of the run."""
 
 
 def gather(study: Study, launch: Launch) -> list[Scores]:
@@ -73,7 +73,7 @@ def _scores(cell: Cell, launch: Launch) -> Scores:
 
 
 def _rank(scores: Scores, seeds: int) -> tuple[bool, float]:
-    """Complete grid points first, then the best mean."""
+    """Sort key of grid points: complete ones first, then by mean."""
     numbers = list(scores.by_seed[0].values())
     if not numbers:
         return (False, -math.inf)
@@ -82,7 +82,7 @@ def _rank(scores: Scores, seeds: int) -> tuple[bool, float]:
 
 
 def has_diverged(record: Mapping[str, Any]) -> bool:
-    """Whether a loss of the run was no finite number; its scores are then no numbers of the cell."""
+    """Whether a loss of the run was NaN or infinite; its scores then do not count."""
     losses = (v for row in record.get("history") or [] for k, v in row.items() if "loss" in k)
     return bool(record.get("diverged")) or any(v is None for v in losses)
 

@@ -1,7 +1,7 @@
-"""The matrix of runs behind a published table: one readable file a study, expanded into runs of recipes.
+"""A study: the table of a paper as the runs behind it, read from one YAML file.
 
-A study is a table: `columns` by `rows`, each cell a call of a recipe for every seed. Arguments add up from
-the study, the column, the row and the matching `cells`, later ones winning. A run is known by what it does
+Its cells are `columns` by `rows`, each a call of a recipe for every seed. Arguments are merged from the
+study, the column, the row and the matching `cells`; later ones win. A run is identified by what it does
 (recipe, arguments, seed, package version), not by the table that asks for it: tables that need the same run
 share it, and a run with other settings is another run, in another folder.
 """
@@ -40,7 +40,7 @@ class Run:
 
     @property
     def name(self) -> str:
-        """Folder of the run below `runs/`: readable, with a digest of all that decides its result."""
+        """Folder of the run below `runs/`: readable, with a digest of all that determines its result."""
         text = json.dumps([self.recipe, self.arguments, self.seed, __version__], sort_keys=True)
         named = (self.arguments[key] for key in _NAMING if key in self.arguments)
         names = ["+".join(map(str, v)) if isinstance(v, list) else str(v) for v in named]

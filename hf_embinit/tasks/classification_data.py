@@ -228,10 +228,8 @@ def _check_labels(split: Dataset, name: str, task: ClassificationTask) -> None:
     bad = ~np.isfinite(labels) if not task.labels else (labels < 0) | (labels >= len(task.labels))
     if bad.any():
         row = int(bad.argmax())
-        raise InvalidArgumentError(
-            f"the label of row {row} of the {name} split is {labels[row]}, outside the range; "
-            f"expected {_expected(task)}"
-        )
+        wrong = f"the label of row {row} of the {name} split is {labels[row]}, outside the range"
+        raise InvalidArgumentError(f"{wrong}; expected {_expected(task)}")
 
 
 def _joined(found: dict[str, Dataset]) -> DatasetDict:

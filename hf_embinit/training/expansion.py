@@ -152,8 +152,8 @@ def comparison(title: str, before: dict[str, float], runs: dict[str, dict[str, f
         "",
         f"Before expansion: {before['validation_bits_per_byte']:.4f} bits per byte, perplexity "
         f"{before['validation_word_perplexity']:.4g} per word and {before['validation_perplexity']:.4g} per "
-        f"token of the old tokenizer. KL(p || p') in nats, before training; the bound for rows at the mean "
-        f"is {next(iter(runs.values()))['kl_bound']:.3g}.",
+        f"token of the old tokenizer. KL(p || p') in nats, before training, is at most "
+        f"{next(iter(runs.values()))['kl_bound']:.3g} for rows at the mean.",
         "",
         f"| init | {' | '.join(columns)} |",
         "|---" * (len(columns) + 1) + "|",

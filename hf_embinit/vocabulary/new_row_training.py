@@ -200,12 +200,12 @@ def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:
         if getattr(table.module, "bias", None) is not None:
             raise UnsupportedModelError(
                 f"the head {table.name} has a bias, which PEFT drops when it trains single rows: "
-                "use train_new_rows_only"
+                "use train_new_rows_only instead"
             )
     if table.tied_to is None and not isinstance(table.module, nn.Embedding | nn.Linear):
         raise UnsupportedModelError(
             f"PEFT cannot train single rows of {table.name}, a {type(table.module).__name__}: "
-            "use train_new_rows_only"
+            "use train_new_rows_only instead"
         )
 
 
