@@ -30,11 +30,11 @@ EXIT_CODES = """exit codes:
   143  told to end (SIGTERM): what was half-written is gone
 """
 _NO_READING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-"""What JSON leaves as it is and a terminal obeys."""
+"""Characters that JSON does not escape and a terminal may interpret."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and prints its answer; gives the exit code, see `EXIT_CODES`."""
+    """Runs one command and prints its answer; returns the exit code, see `EXIT_CODES`."""
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run() -> None:
-    """The console script: `main`, ended as a program is."""
+    """The console script: runs `main` and exits."""
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers', too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that half-written folders are removed

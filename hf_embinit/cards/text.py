@@ -1,4 +1,4 @@
-"""The wording of a model card: manifest, settings, limits and citations, as Markdown lines and table cells."""
+"""The wording of a model card: manifest, settings, limits and citations, as lines and cells of Markdown."""
 
 from __future__ import annotations
 

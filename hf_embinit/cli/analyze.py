@@ -1,4 +1,4 @@
-"""`analyze`: what `recipes/analyze_embeddings.py` does, under the command's roof."""
+"""`analyze`: the command for what `recipes/analyze_embeddings.py` does."""
 
 from __future__ import annotations
 

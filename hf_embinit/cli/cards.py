@@ -1,4 +1,4 @@
-"""`cards`: the pages of a project that are made from its records."""
+"""`cards`: writes the cards and README tables of a project from its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command is made of: its flags, its answer, and options as `--option name=value`."""
+"""The parts of a command: its flags, its answer, and options given as `--option name=value`."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from ..errors import EmbinitError
 
 
 class CommandLineError(EmbinitError):
-    """A command line that cannot be read, found after parsing."""
+    """A mistake in a command line that parsing does not notice."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found or did."""
+    """The result of a command."""
 
     text: str
-    """For reading."""
+    """The result for people."""
     data: Any
-    """The same for programs, as JSON values."""
+    """The result for programs, as JSON values."""
     code: int = 0
     """Exit code."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One word after `hf-embinit`."""
+    """One command: the word after `hf-embinit` and what it does."""
 
     summary: str
     """One line, for the list of commands."""
     description: str
     examples: tuple[str, ...]
-    """Whole command lines."""
+    """Whole command lines, shown by `--help`."""
     add_flags: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], Answer]
 
@@ -47,7 +47,7 @@ def flag(parser: Any, name: str, **settings: Any) -> None:
 
 
 def add_options(parser: ArgumentParser, of: str) -> None:
-    """Adds `--option name=value`, which `read_options` makes keyword options of."""
+    """Adds `--option name=value`, to be parsed by `read_options`."""
     flag(
         parser,
         "option",

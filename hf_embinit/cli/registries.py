@@ -1,4 +1,4 @@
-"""`list` and `manifest`: what there is, and how a checkpoint was made."""
+"""`list` and `manifest`: the initialisers, and the history of a checkpoint's rows."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _manifest(args: Namespace) -> Answer:
 
 
 def _event_lines(event: dict[str, Any]) -> list[str]:
-    """An event in words: what was done by what, then a line for each table."""
+    """An event in words: what was done, then a line for each table."""
     from ..manifest import row_ids
 
     done = [str(event.get("event", "event")), str(event.get("init") or event.get("surgery") or "")]

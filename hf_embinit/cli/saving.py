@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_model_flags(parser: ArgumentParser, *, required: bool = True) -> None:
-    """The model, and the flags that `load_model`, `load_tokenizer` and the commands that use them read."""
+    """Adds the model and the flags that `load_model` and `load_tokenizer` read."""
     parser.add_argument("model", nargs=None if required else "?", help="folder or Hub id of a checkpoint")
     flag(parser, "tokenizer", help="folder or Hub id of the tokenizer (default: the model's)")
     flag(parser, "seed", type=int, default=0, help="of everything that is drawn (default: 0)")
@@ -38,8 +38,10 @@ def add_model_flags(parser: ArgumentParser, *, required: bool = True) -> None:
 
 
 def load_model(args: Namespace, *, config_only: bool = False) -> PreTrainedModel:
-    """The model as the class that its config names first in `architectures`, head included; with
-    `config_only`, one that the class draws anew from `--seed`."""
+    """The model as the first class in its config's `architectures`, head included.
+
+    With `config_only` the class draws it anew from `--seed`.
+    """
     import torch
     from transformers import AutoConfig
 
@@ -59,7 +61,7 @@ def load_model(args: Namespace, *, config_only: bool = False) -> PreTrainedModel
 
 
 def _class_of(config: PreTrainedConfig) -> Any:
-    """The model class of transformers, or the Auto class that leads to a registered or remote one."""
+    """The model class of transformers, or an Auto class for a registered or remote one."""
     import transformers
 
     name = next(iter(config.architectures or ()), None)
@@ -104,7 +106,7 @@ def load_tokenizer(args: Namespace, *, required: bool = True) -> Any:
 
 
 def check_output(folder: str | os.PathLike[str]) -> None:
-    """Raises `RunFolderError` for a folder that holds something already, before any work."""
+    """Raises `RunFolderError` for a folder that is not empty, before any work."""
     path = Path(folder)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         kind = "is not empty" if path.is_dir() else "is a file"
@@ -113,9 +115,9 @@ def check_output(folder: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A hidden folder beside `folder` to write into, which takes its name at the end.
+    """A hidden folder beside `folder` to write into, which is renamed to `folder` at the end.
 
-    After an error there is neither; raises `RunFolderError` for a folder that is taken or cannot be written.
+    After an error neither exists. Raises `RunFolderError` when `folder` is taken or cannot be written.
     """
     check_output(folder)
     path = Path(folder).absolute()

@@ -1,4 +1,4 @@
-"""`merge`: a base and an adapter in, a plain checkpoint out; `doctor`: what is wrong with a checkpoint."""
+"""`merge` makes a plain checkpoint of a base and an adapter; `doctor` checks a checkpoint."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _doctor_flags(parser: ArgumentParser) -> None:
 
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-"""What a checkpoint is read from."""
+"""Patterns of the files of a checkpoint."""
 
 
 def _doctor(args: Namespace) -> Answer:

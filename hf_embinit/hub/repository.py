@@ -212,7 +212,7 @@ class HubRepository:
         return f"{self.repo_id} is as it was."
 
     def _put_back(self, branch: Branch, ours: str) -> bool:
-        """Undoes our commit `ours` on a branch, unless someone has committed after it; whether that was done."""
+        """Undoes our commit `ours` on a branch unless it is followed by another; whether that was done."""
         from huggingface_hub import CommitOperationCopy, CommitOperationDelete
 
         try:

@@ -76,7 +76,7 @@ class AnalogyTask:
 
     @classmethod
     def for_tokens(cls, questions: Mapping[str, Sequence[Question]], tokens: Sequence[str]) -> AnalogyTask:
-        """The questions whose words are all in `tokens`, one token a row; the first of equal tokens counts."""
+        """The questions whose words are all in `tokens` (one a row; the first of equal ones counts)."""
         row = {token: i for i, token in reversed(list(enumerate(tokens)))}
         names = list(questions)
         rows, section_of = [], []

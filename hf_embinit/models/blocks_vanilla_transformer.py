@@ -50,7 +50,7 @@ def positions_from_mask(
 ) -> Tensor:
     """Position of each of the last `length` tokens, `[B or 1, length]`: 0 at the first real token of its row.
 
-    So padding on the left changes nothing. Padding itself gets some valid position, which no token reads.
+    So padding on the left changes nothing. Padding itself gets some valid position, which is never read.
     """
     if attention_mask is not None and attention_mask.ndim == 2:
         return (attention_mask.long().cumsum(-1) - 1).clamp_(min=0)[:, -length:]
@@ -58,7 +58,7 @@ def positions_from_mask(
 
 
 class PositionEncoding(nn.Module):
-    """Positions: rows added to the input, a rotation of queries and keys, or a bias of the scores."""
+    """Positions: rows added to the input, a rotation of queries and keys, or a bias of attention scores."""
 
     def __init__(self, config: VanillaTransformerConfig, bidirectional: bool):
         super().__init__()
@@ -100,9 +100,10 @@ class PositionEncoding(nn.Module):
     def biased_mask(
         self, mask: Tensor | None, past_length: int | Tensor, like: Tensor, key_length: int
     ) -> Tensor | None:
-        """The attention mask with T5's relative bias in it (Raffel et al. 2020, 2.1), or the mask as it was.
+        """The attention mask plus T5's relative bias (Raffel et al. 2020, 2.1), or the mask unchanged.
 
-        Differences of positions do not see padding on the left, so places in the batch serve as positions.
+        Differences of positions do not depend on padding on the left, so indices in the batch
+        serve as positions.
         """
         if self.config.position_encoding != "relative":
             return mask
@@ -136,7 +137,7 @@ class PositionEncoding(nn.Module):
 
 
 class FusedLinear(nn.Linear):
-    """Several projections of one input in one product, each initialised as the matrix that it is."""
+    """Several projections of one input in one product, each initialised as the matrix that it replaces."""
 
     def __init__(self, in_features: int, out_features: int, num_blocks: int):
         super().__init__(in_features, out_features * num_blocks)
@@ -144,7 +145,7 @@ class FusedLinear(nn.Linear):
 
 
 def rotate(x: Tensor, rotation: Rotation) -> Tensor:
-    """`[B, H, T, D / H]` turned by the angle of each position."""
+    """`[B, H, T, D / H]` rotated by the angle of each position."""
     cos, sin = rotation
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat([-second, first], dim=-1) * sin
@@ -193,7 +194,7 @@ class VanillaTransformerAttention(nn.Module):
         return SplitHeads.apply(parts) if self.is_plain(projected) else parts.permute(2, 0, 3, 1, 4).unbind(0)
 
     def is_plain(self, x: Tensor) -> bool:
-        """Whether to go around SDPA, which has no kernel for dropout on the CPU."""
+        """Whether to bypass SDPA, which has no kernel for dropout on the CPU."""
         is_sdpa = self.config._attn_implementation == "sdpa"
         return is_sdpa and is_plain(x, self.config.dropout_rate, self.training)
 
@@ -305,9 +306,10 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
 
 
 def token_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-    """Float32 cross-entropy summed over labels other than -100, over their number or `num_items_in_batch`.
+    """Float32 cross-entropy summed over labels other than -100, divided by their number.
 
-    The Trainer passes the number of labels of all accumulated batches, which makes accumulation exact.
+    The divisor is `num_items_in_batch` if given: the Trainer passes the number of labels of all accumulated
+    batches, which makes accumulation exact.
     """
     logits, labels = logits.flatten(0, -2), labels.flatten()
     blocks, ids = [logits], [labels]

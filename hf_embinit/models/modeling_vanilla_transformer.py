@@ -37,7 +37,7 @@ from .stacks_vanilla_transformer import (
 def shift_tokens_right(labels: Tensor, pad_token_id: int, decoder_start_token_id: int) -> Tensor:
     """Decoder inputs `[B, T]` for labels `[B, T]`: the start token, then all but the last; -100 is padding.
 
-    The start token stands where the first real label is, so that padding on the left stays there.
+    The start token is where the first real label is, so that padding on the left stays there.
     """
     shifted = labels.new_full(labels.shape, pad_token_id)
     shifted[:, 1:] = labels[:, :-1]
@@ -47,7 +47,7 @@ def shift_tokens_right(labels: Tensor, pad_token_id: int, decoder_start_token_id
 
 
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
-    """The stacks without a head: `.encoder` and `.decoder`, or the one of them that the config asks for."""
+    """The stacks without a head: `.encoder` and `.decoder`, or the only one that the config asks for."""
 
     _tied_weights_keys = {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"}  # noqa: RUF012
 
@@ -68,7 +68,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         return (self.encoder if hasattr(self, "encoder") else self.decoder).embed_tokens
 
     def set_input_embeddings(self, value: nn.Module) -> None:
-        """Puts in a source table; in both stacks when they share it."""
+        """Replaces the source table, in both stacks when they share it."""
         if hasattr(self, "encoder"):
             self.encoder.embed_tokens = cast(nn.Embedding, value)
         if hasattr(self, "decoder") and (
@@ -129,7 +129,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
 def with_parts(
     config: VanillaTransformerConfig, is_encoder_decoder: bool, is_decoder: bool
 ) -> VanillaTransformerConfig:
-    """The config, or a copy of it where it asks for other stacks than a model class has."""
+    """The config, or a copy with the stacks that a model class has."""
     if (config.is_encoder_decoder, config.is_decoder) != (is_encoder_decoder, is_decoder):
         config = copy.deepcopy(config)
         config.is_encoder_decoder, config.is_decoder = is_encoder_decoder, is_decoder
@@ -158,7 +158,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
 
     @contextmanager
     def _target_vocabulary(self) -> Iterator[None]:
-        """Within it, `config.vocab_size` is the target's, which is what generation means by it."""
+        """Inside, `config.vocab_size` is the target's, as `generate` expects."""
         source = self.config.vocab_size
         self.config.vocab_size = self.config.decoder_vocab_size
         try:
@@ -167,7 +167,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             self.config.vocab_size = source
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers, which would take the source vocabulary's size for the target's in places."""
+        """As in transformers, which would in places take the source's vocabulary size for the target's."""
         with self._target_vocabulary():
             return cast(Any, super()).generate(*args, **kwargs)
 

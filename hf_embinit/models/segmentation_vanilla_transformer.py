@@ -19,13 +19,13 @@ from tokenizers import Tokenizer
 logger = logging.getLogger(__name__)
 
 Segmented = tuple[list[str], list[bool]]
-"""The tokens of a text, and for each whether it is glued to the one before it (no blank between them)."""
+"""The tokens of a text, and whether each directly follows the one before it, without a blank."""
 
 Attachment = dict[str, list[str]]
-"""Words that stand without a blank after their `left`, or before their `right`, neighbour."""
+"""Words that are written without a blank after their `left`, or before their `right`, neighbor."""
 
 MIN_ATTACHMENTS = 5
-"""Boundaries that a word must have been seen at before its attachment is believed."""
+"""Boundaries at which a word must have been seen before its attachment is learnt."""
 
 
 class WordSegmenter:
@@ -48,7 +48,7 @@ class WordSegmenter:
 
 
 class PieceSegmenter:
-    """A whole pre-trained tokenizer, without its special tokens; what it does not know becomes `unknown`."""
+    """A whole pre-trained tokenizer without its special tokens; what it does not know becomes `unknown`."""
 
     def __init__(self, backend: Tokenizer, unknown: str):
         self.backend = backend
@@ -71,7 +71,7 @@ class PieceSegmenter:
 
 
 def unknown_id(backend: Tokenizer) -> int | None:
-    """The id of the token that stands for what a tokenizer does not know, if it has one."""
+    """The id of a tokenizer's unknown token, if it has one."""
     token = getattr(backend.model, "unk_token", None)
     if token is not None:
         return backend.token_to_id(token)
@@ -81,12 +81,12 @@ def unknown_id(backend: Tokenizer) -> int | None:
 
 
 def continuation_prefix(backend: Tokenizer) -> str:
-    """`##` of WordPiece tokenizers, whose tokens do not tell where blanks were; empty for all others."""
+    """`##` of WordPiece tokenizers, whose tokens do not show where blanks were; empty for all others."""
     return backend.model.continuing_subword_prefix if type(backend.model).__name__ == "WordPiece" else ""
 
 
 def merge_pieces(tokens: Sequence[str], prefix: str, whole: Iterable[str] = ()) -> list[tuple[str, int]]:
-    """Words made of word-pieces, each with the index of its first; tokens in `whole` are never continued."""
+    """Words joined from word-pieces, each with the index of its first; those in `whole` are not continued."""
     words: list[tuple[str, int]] = []
     for i, token in enumerate(tokens):
         if not (token.startswith(prefix) and len(token) > len(prefix)):
@@ -99,8 +99,11 @@ def merge_pieces(tokens: Sequence[str], prefix: str, whole: Iterable[str] = ()) 
 
 
 def survey(segmented: Iterable[Segmented], prefix: str | None) -> tuple[Counter[str], Attachment]:
-    """Counts of all tokens, and the attachment of words. `prefix` marks the continuation of a word; with None
-    the tokens are pieces that carry their own blanks, and no attachment is learnt."""
+    """Counts of all tokens, and the attachment of words.
+
+    `prefix` marks the continuation of a word; with None the tokens are pieces that contain their blanks, and
+    no attachment is learnt.
+    """
     counts: Counter[str] = Counter()
     boundaries: Counter[tuple[str, str, bool]] = Counter()
     for tokens, glued in segmented:
@@ -136,8 +139,10 @@ def learn_attachment(boundaries: Counter[tuple[str, str, bool]]) -> Attachment:
 
 
 def join_words(words: Iterable[str], attachment: Attachment) -> str:
-    """Text of words: a blank at every boundary but those of attached words; straight double quotes open and
-    close in turn."""
+    """Words joined to a text, with a blank at every boundary but those of attached words.
+
+    Straight double quotes open and close in turn.
+    """
     left, right = set(attachment.get("left", ())), set(attachment.get("right", ()))
     text = ""
     glue, quoted = True, False

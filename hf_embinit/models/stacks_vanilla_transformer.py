@@ -69,7 +69,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        """As in transformers; tables that the config freezes stay frozen (loading puts in new parameters)."""
+        """As in transformers, but frozen tables stay frozen, though loading replaces parameters."""
         loaded = super().from_pretrained(*args, **kwargs)
         for module in (loaded[0] if isinstance(loaded, tuple) else loaded).modules():
             if isinstance(module, VanillaTransformerStack):
@@ -77,8 +77,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return loaded
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in transformers. Sharded by FSDP2 a model has a class made by torch, first of its bases FSDP's:
-        for as long as it is saved it has its own class again, whose code and name belong in the folder."""
+        """As in transformers, also for a model that FSDP2 has sharded.
+
+        FSDP2 gives a model a class made by torch; while it is saved it has its own class again, whose code
+        and name belong in the folder.
+        """
         own = type(self)
         if own.__name__.startswith("FSDP"):
             self.__class__ = own.__bases__[1]
@@ -88,7 +91,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             self.__class__ = own
 
     def _ties(self) -> dict[str, str]:
-        """Parameter -> the parameter that it is, by this config; `_tied_weights_keys` has all that may be."""
+        """Parameter -> the parameter that it is tied to, by this config, out of `_tied_weights_keys`."""
         return {}
 
     def get_expanded_tied_weights_keys(self, all_submodels: bool = False) -> dict[str, str]:
@@ -118,7 +121,7 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         self.post_init()
 
     def freeze(self) -> None:
-        """Stops training the table if the config says so."""
+        """Freezes the table if the config says so."""
         if self.config.freeze_embeddings:
             self.embed_tokens.weight.requires_grad_(False)
 
@@ -169,7 +172,7 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
 
 
 class VanillaTransformerDecoder(VanillaTransformerStack):
-    """The decoder: every token sees itself, those before it and, with an encoder, the whole source."""
+    """The decoder: every token sees itself, earlier tokens and, with an encoder, the whole source."""
 
     _can_record_outputs = {  # noqa: RUF012
         "hidden_states": VanillaTransformerLayer,

@@ -164,7 +164,8 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     def segment(self, texts: Iterable[str], side: Side = "source") -> Iterator[list[str]]:
         """The tokens of each text before compaction: those that the vocabulary lacks keep their spelling.
 
-        What the pre-trained tokenizer itself does not know is `<unk>`."""
+        What is unknown to the pre-trained tokenizer itself is `<unk>`.
+        """
         segment = self._pieces or WordSegmenter(self._language(side), f"{side}_lang")
         return (tokens for tokens, _ in segment(texts))
 
@@ -185,8 +186,10 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         return " ".join(next(self.segment([text], "target")))
 
     def decode_tokens(self, ids: Iterable[int], side: Side | None = None) -> str:
-        """The tokens of ids joined by blanks, as hypotheses for token-level BLEU: without padding, `<s>` and
-        all from the first `</s>` on; `<unk>` stays."""
+        """The tokens of ids joined by blanks, without padding, `<s>` and all from the first `</s>` on.
+
+        `<unk>` stays. Hypotheses for token-level BLEU are written so.
+        """
         tokens = []
         for token in self.convert_ids_to_tokens(ids, side=side or self._decoded_side):
             if token == self.eos_token:
@@ -197,7 +200,7 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
 
     @property
     def lowercases(self) -> bool:
-        """Whether texts lose their case: then BLEU must ignore it, too (`lowercase=True`)."""
+        """Whether texts are lower-cased: BLEU must then ignore case, too (`lowercase=True`)."""
         if self.segmenter is None:
             return True
         normalizer = self.segmenter.normalizer
@@ -242,8 +245,11 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
     def convert_ids_to_tokens(
         self, ids: int | Iterable[int], skip_special_tokens: bool = False, side: Side | None = None
     ) -> Any:
-        """The token of an id, or a list for several: source ids unless `side="target"`. Negative ids (-100,
-        the label that the loss ignores) read as padding, ids beyond the vocabulary as unknown."""
+        """The token of an id, or a list for several: source ids unless `side="target"`.
+
+        Negative ids (-100, the label that the loss ignores) become padding, ids beyond
+        the vocabulary unknown.
+        """
         tokens = self._decoders[side or self._side]
         if isinstance(ids, int):
             return self._token(tokens, ids)
@@ -264,8 +270,11 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         return self.convert_tokens_to_string(tokens, side=side)
 
     def convert_tokens_to_string(self, tokens: list[str], side: Side | None = None) -> str:
-        """Detokenised text: words (and word pieces) are glued as the training text had them, other sub-words
-        go through the decoder of their tokenizer; special and added tokens stand between blanks."""
+        """Detokenised text.
+
+        Words (and word pieces) are attached as in the training text; other sub-words are decoded by their
+        tokenizer; special and added tokens get blanks around them.
+        """
         side = side or self._decoded_side
         attachment = self.attached.get(side, {})
         if self.segmenter is None:
@@ -304,8 +313,10 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         return dict(self.encoder)
 
     def _add_tokens(self, new_tokens: Any, special_tokens: bool = False) -> int:
-        """Adds tokens at the end of the source vocabulary and of the target vocabulary, where their ids may
-        differ; gives the number that the source vocabulary grew by."""
+        """Adds tokens at the end of the source and of the target vocabulary, where their ids may differ.
+
+        Returns the number of tokens that are new in the source vocabulary.
+        """
         added = super()._add_tokens(new_tokens, special_tokens=special_tokens)
         for token, index in self._added_tokens_encoder.items():
             self.encoder.setdefault(token, index)

@@ -154,7 +154,7 @@ def _told_apart(groups: Sequence[Group]) -> list[str]:
 
 
 def _best_first(groups: Sequence[Group], told: Sequence[str], metrics: Sequence[str]) -> list[int]:
-    """Indices of the groups, best first within the same settings; settings in the order of their first runs."""
+    """Indices of the groups: in order of their settings' first runs, then best first."""
     about_vectors = re.compile(
         r"(no digest of )?(target_)?vectors[^,]*(, (source|target|shared)[^,]*)?(, |$)"
     )

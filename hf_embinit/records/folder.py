@@ -1,4 +1,4 @@
-"""The rules of a run folder: a finished run is never overwritten, an unfinished one resumed only on demand."""
+"""The rules of a run folder: finished runs are never overwritten, unfinished ones resumed only on demand."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def public_record(record: RunRecord) -> RunRecord:
 
 
 def is_local_data(dataset: str, data_dir: str | None = None) -> bool:
-    """Whether the data of a run are a local folder or file, even if the Hub has a data set called `dataset`."""
+    """Whether the data of a run are a local folder or file, even if the Hub has some of that name."""
     if _is_local(dataset):
         return True
     if "/" not in dataset or data_dir is not None:

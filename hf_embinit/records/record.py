@@ -258,7 +258,7 @@ def _checkout() -> dict[str, str]:
 
 
 def device_name(device: str | torch.device | None = None) -> str:
-    """The hardware behind `device` (default: the GPU if there is one, else the CPU), with the cores of a CPU."""
+    """The hardware behind `device` (default: the GPU if there is one, else the CPU with its cores)."""
     device = torch.device(device) if device is not None else None
     if device is None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -46,7 +46,7 @@ class Space:
     """`[N]`: how often each token occurs in the corpus; None without one."""
 
     def rows_in_corpus(self, min_count: int, k: int) -> Tensor | None:
-        """Rows of the tokens seen `min_count` times or more; None without a corpus, or for at most k rows."""
+        """Rows of tokens seen `min_count` times or more; None without a corpus or for at most k rows."""
         if self.counts is None:
             return None
         rows = (self.counts >= min_count).nonzero().flatten()

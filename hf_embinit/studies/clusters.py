@@ -52,7 +52,7 @@ def run_on_ray(
 
 
 def slurm_script(name: str, command: str, elements: int, log_folder: Path, at_once: int = 16) -> str:
-    """A SLURM array script: each element takes the next run that nobody has started, so any of them may die."""
+    """A SLURM array script: each element takes the next run that nobody has started, so any may die."""
     return f"""#!/bin/bash
 #SBATCH --job-name=hf_embinit-{name}
 #SBATCH --array=1-{max(1, elements)}%{at_once}

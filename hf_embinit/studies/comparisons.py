@@ -62,7 +62,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`agrees`, `disagrees`, or `cannot tell` when the interval holds 0; `""` without the paper's value."""
+        """`agrees` or `disagrees`, `cannot tell` when the interval holds 0, `""` without a paper's value."""
         if not self.paper:
             return ""
         interval = self.interval

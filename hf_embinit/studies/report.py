@@ -68,7 +68,7 @@ def _hours(seconds: float) -> str:
 
 
 def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str:
-    """Writes `table.md`, `table.csv`, `table.tex` and the figure of a study into `folder`; returns the page."""
+    """Writes `table.md`, `table.csv`, `table.tex` and the figure into `folder`; returns the page."""
     scores = gather(study, launch)
     figures = []
     kind = study.file.figure.get("kind")

@@ -180,7 +180,7 @@ class _Expansion:
         if len(paper) != len(values):
             raise InvalidArgumentError(
                 f"{self.file.path}: 'paper' has {len(paper)} numbers for {row}, {column}, "
-                f"where the cell has {len(values)} values"
+                f"the cell has {len(values)} values"
             )
         return Cell(column, row, values, points, paper, _last(parts, "minutes"))
 

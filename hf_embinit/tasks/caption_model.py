@@ -1,7 +1,7 @@
 """A small causal language model of the embedded captions, trained at first use and cached.
 
-GPT-2's architecture with tied embeddings, and a byte-level BPE small enough that many words are split:
-what it takes to study vocabulary expansion without a network.
+It has GPT-2's architecture with tied embeddings, and a byte-level BPE small enough that many words are split:
+enough to study vocabulary expansion without a network.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ SETTINGS = {
 def caption_language_model(cache_dir: str | os.PathLike | None = None) -> Path:
     """The folder of a causal LM and its tokenizer, trained on the text `captions-en` unless it is there.
 
-    The folder's name holds a digest of the text and the settings. It lies in `cache_dir`, or the folder that
-    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. The global random state stays as it is.
-    Training says what it is in one line and shows its steps, on standard error.
+    The folder's name holds a digest of the text and the settings. It is in `cache_dir`, or the folder that
+    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. The global random state is not touched.
+    Training is announced in one line and shows its steps, on standard error.
     """
     texts = corpus_text("captions-en")
     folder = cache_folder(cache_dir) / f"captions-lm-{settings_digest(texts_digest(texts), SETTINGS)}"

@@ -1,4 +1,4 @@
-"""Text classification: GLUE, embedded corpora and folders of one's own; settings, encoding, scores."""
+"""Text classification on GLUE, embedded corpora and folders of one's own: settings, encoding, scores."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ PAIR_COLUMNS = (
     ("question", "sentence"),
     ("question1", "question2"),
 )
-"""Columns that a folder of one's own may keep its texts in."""
+"""Names under which the two texts of a pair are looked for in a folder of one's own."""
 
 
 @dataclass(frozen=True)
 class ClassificationTask(DataSpec):
-    """One task that has a name; without labels its scores are predicted (regression)."""
+    """A data set with a name; without labels a score is predicted (regression)."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of `hf_embinit.measures.glue`; the first chooses the best epoch."""
+        """Names of functions in `hf_embinit.measures.glue`; the first chooses the best epoch."""
         if self.name in GLUE_METRICS:
             return GLUE_METRICS[self.name]
         if not self.labels:
@@ -42,7 +42,7 @@ class ClassificationTask(DataSpec):
 
     @property
     def label_settings(self) -> dict[str, Any]:
-        """What the configuration of a classifier says of the labels."""
+        """The settings of a classifier's config that describe the labels."""
         settings: dict[str, Any] = {
             "num_labels": len(self.labels) or 1,
             "problem_type": "single_label_classification" if self.labels else "regression",
@@ -68,7 +68,7 @@ def _paper(epochs: int, *, d_model: int, num_heads: int = 8) -> dict[str, Any]:
 
 
 def _paper_presets(words: int, pieces: int) -> dict[str, dict[str, Any]]:
-    """Table 5's epochs, with words and with sub-words."""
+    """Settings for words and for sub-words, with Table 5's epochs."""
     return {
         "words": _paper(words, d_model=300, num_heads=10),
         "bert": _paper(pieces, d_model=768),
@@ -141,8 +141,8 @@ FINE_TUNING = {
     "warmup_steps": 0.1,
     "lr_scheduler_type": "linear",
 }
-"""Settings for pre-trained models, of Devlin et al. 2019 (sections 4.1 and A.2, A.3): Zhang 2021 names none.
-A `warmup_steps` below 1 is a share of all steps."""
+"""Settings for pre-trained models from Devlin et al. 2019 (sections 4.1, A.2 and A.3), since Zhang 2021 names
+none. A `warmup_steps` below 1 is a share of all steps."""
 
 VANILLA = {
     "position_encoding": "sinusoidal",
@@ -176,14 +176,14 @@ TASK = TaskSpec(
 
 
 def preset(task: str, model: str = "vanilla", tokenizer: str = "words") -> dict[str, Any]:
-    """The settings that go with a task, a model and a tokenizer; SST-2's for a task without a name."""
+    """The settings for a task, a model and a tokenizer; SST-2's for a task without a name."""
     if model != "vanilla":
         return dict(FINE_TUNING)
     return {**DATASETS.get(task, DATASETS["sst2"]).preset(tokenizer), **VANILLA}
 
 
 def encode_texts(data: Dataset, tokenizer: Any, *, max_length: int, desc: str) -> Dataset:
-    """`data` as what the tokenizer gives, `labels` and `length`, cut to `max_length` tokens."""
+    """`data` encoded by the tokenizer, with `labels` and `length`, truncated to `max_length` tokens."""
 
     def encode(batch: dict[str, list[Any]]) -> dict[str, Any]:
         texts = [batch[column] for column in ("text", "text_pair") if column in batch]
@@ -194,7 +194,7 @@ def encode_texts(data: Dataset, tokenizer: Any, *, max_length: int, desc: str) -
 
 
 def predicted_labels(logits: Any, task: ClassificationTask) -> np.ndarray:
-    """Logits `[n, labels]` as labels `[n]`, or `[n, 1]` as scores `[n]` for regression."""
+    """Labels `[n]` from logits `[n, labels]`, or scores `[n]` from `[n, 1]` for regression."""
     logits = np.asarray(logits[0] if isinstance(logits, tuple) else logits)
     return logits.argmax(-1) if task.labels else logits[:, 0]
 
@@ -239,7 +239,7 @@ def classification_metrics(task: ClassificationTask, data: Dataset) -> Callable[
 
 
 class ClassificationData(TaskData):
-    """Texts and their labels, encoded; all but the training set in the order of falling length."""
+    """Texts and their labels, encoded; validation and test sets longest first."""
 
     def __init__(
         self, task: ClassificationTask, data: Mapping[str, Dataset], tokenizer: Any, *, max_length: int
@@ -264,12 +264,11 @@ class ClassificationData(TaskData):
         return TextCollator(self.tokenizer)
 
     def trained_tokens(self, trainer: Any) -> float:
-        """Tokens of the training texts, each time that they were seen."""
+        """Tokens of the training texts, times the epochs."""
         return sum(self.train["length"][:]) * trainer.state.epoch
 
     def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
-        """Scores of the test set, or of the validation set where labels of the test set are not known; each
-        text with its prediction."""
+        """Scores and predictions of the test set, or of the validation set when test labels are unknown."""
         split = "test" if "test" in self.texts else "validation"
         trainer.compute_metrics = classification_metrics(self.task, self.texts[split])
         predicted = trainer.predict(self.encoded[split], metric_key_prefix=split)

@@ -175,7 +175,7 @@ def _label_names(train: Dataset, task: str) -> tuple[str, ...]:
 
 
 def _checked(split: Dataset, name: str, task: ClassificationTask) -> Dataset:
-    """The split with exactly the columns `text`, `text_pair` and `label`, names of labels as numbers."""
+    """The split with exactly the columns `text`, `text_pair` and `label`; names of labels become numbers."""
     from datasets import Dataset
 
     if len(split) == 0:
@@ -233,7 +233,7 @@ def _check_labels(split: Dataset, name: str, task: ClassificationTask) -> None:
 
 
 def _joined(found: dict[str, Dataset]) -> DatasetDict:
-    """Mismatched texts after the matched ones, told apart by a column."""
+    """Mismatched texts after the matched ones, marked by the column `mismatched`."""
     from datasets import DatasetDict, concatenate_datasets
 
     data = DatasetDict()

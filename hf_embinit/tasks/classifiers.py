@@ -1,4 +1,4 @@
-"""Pre-trained models as classifiers: a new head, the tokenizer, and what may be done to them first."""
+"""Pre-trained models as classifiers: a new head, the tokenizer, and surgery before training."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def load_pretrained_classifier(
 
 
 def check_length(model: PreTrainedModel, max_length: int) -> None:
-    """Raises `InvalidArgumentError` when texts may get longer than the model has positions for."""
+    """Raises `InvalidArgumentError` when `max_length` is more than the model has positions."""
     positions = getattr(model.config, "max_position_embeddings", None)
     if positions is not None and 0 < positions < max_length:
         raise InvalidArgumentError(
@@ -61,10 +61,7 @@ def check_length(model: PreTrainedModel, max_length: int) -> None:
 def surgery_options(
     init: str | None, steps: str | None, donor: str | None, vectors: str | None
 ) -> dict[str, str]:
-    """The options of a surgery, having seen that the names are known and that something reads each option.
-
-    Raises an `EmbinitError` otherwise, before any work.
-    """
+    """The options of a surgery. Raises an `EmbinitError` for unknown names and for unused options."""
     if init is not None:
         get_initializer(init)
     options = {} if donor is None else {"donor": donor}

@@ -30,8 +30,10 @@ TRAINING = {
 
 
 def corpus_tokens(text: str) -> list[str]:
-    """The lower-cased words and marks of a text of an embedded corpus: for these texts the same as spaCy's
-    rule tokenizers give."""
+    """The lower-cased words and marks of a text of an embedded corpus.
+
+    For these texts they are those of spaCy's rule tokenizers.
+    """
     return re.findall(r"\w+|[^\w\s]", text.lower())
 
 
@@ -45,9 +47,9 @@ def corpus_vectors(
 ) -> PretrainedVectors:
     """Vectors `[V, dim]` of the lower-cased words of the embedded text `name`, such as `captions-de`.
 
-    The file's name holds a digest of the text and of the settings; it lies in `cache_dir`, or the folder that
-    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. One that is not as it was written is
-    trained again. Raises `UnknownNameError` for a name that is not one of `embedded.TEXTS`.
+    The file's name holds a digest of the text and of the settings; it is in `cache_dir`, or the folder that
+    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. A damaged file is trained again. Raises
+    `UnknownNameError` for a name that is not one of `embedded.TEXTS`.
     """
     text = corpus_text(name)
     settings = {**GLOVE, **TRAINING[name], "dim": dim}
@@ -73,7 +75,7 @@ def corpus_vectors(
 
 
 def settings_digest(text_digest: str, settings: dict[str, Any]) -> str:
-    """Twelve hexadecimal digits that stand for a text and what is done with it."""
+    """Twelve hexadecimal digits of a text's digest and the settings used on it."""
     key = json.dumps({"text": text_digest, **settings}, sort_keys=True)
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 

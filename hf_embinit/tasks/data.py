@@ -1,4 +1,4 @@
-"""Where data sets come from: a folder, `HF_EMBINIT_DATA`, or the Hub. All of them give one `DatasetDict`."""
+"""Data sets from a folder, from `HF_EMBINIT_DATA` or from the Hub, each as a `DatasetDict`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def load_folder(folder: str | Path, splits: Mapping[str, Sequence[str]] = SPLIT_
 def load_from_hub(hub_id: str, config: str | None = None, revision: str | None = None) -> DatasetDict:
     """A data set of the Hub, or of the local cache when the Hub is out of reach.
 
-    Raises `DataNotFoundError` with the way out when it is in neither.
+    Raises `DataNotFoundError`, which says what to do, when it is in neither.
     """
     from datasets import DatasetDict, load_dataset
 
@@ -123,8 +123,10 @@ def find_folder(name: str, data_dir: str | None) -> Path | None:
 
 
 def first_samples(data: DatasetDict, limits: Mapping[str, int | None]) -> DatasetDict:
-    """The first examples of each split, as many as its limit says; of matched and mismatched ones, so many of
-    each. A split without a limit stays whole."""
+    """The first examples of each split, up to its limit; a split without a limit is not cut.
+
+    Matched and mismatched examples have that limit each.
+    """
     from datasets import DatasetDict
 
     return DatasetDict({split: _first(rows, limits.get(split)) for split, rows in data.items()})
@@ -140,7 +142,7 @@ def _first(rows: Dataset, count: int | None) -> Dataset:
 
 
 def texts_digest(texts: Sequence[str]) -> str:
-    """`sha256` of texts in their order: of their UTF-8 bytes, each ended by a zero byte."""
+    """`sha256` of the UTF-8 bytes of texts in their order, each followed by a zero byte."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text.encode("utf-8", "backslashreplace") + b"\0")

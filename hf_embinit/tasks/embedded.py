@@ -22,7 +22,7 @@ class Corpus:
     columns: dict[str, type]
     """Columns of the splits and the type of their values."""
     texts: dict[str, tuple[str, ...]]
-    """Text for vectors -> columns of the training split that stand before its own lines."""
+    """Text for vectors -> columns of the training split that come before its own lines."""
 
 
 CORPORA = {
@@ -58,7 +58,7 @@ def corpus_splits(name: str) -> dict[str, list[dict[str, Any]]]:
 def corpus_text(name: str) -> list[str]:
     """The sentences of a text of `TEXTS`: what vectors and the small language model are trained on.
 
-    None is a validation or test sentence of its corpus. Raises what `corpus_splits` raises.
+    None of them is a validation or test sentence of its corpus. Raises what `corpus_splits` raises.
     """
     if name not in TEXTS:
         raise UnknownNameError("embedded text", name, TEXTS)
@@ -76,7 +76,7 @@ def read_rows(path: Path, columns: dict[str, type]) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines compressed with xz, each with exactly these columns.
 
     Raises `DataNotFoundError` without the file, `InvalidArgumentError` naming file and row for a file that is
-    cut short or damaged and for a row that lacks a column, has another, or holds a value of another type.
+    truncated or damaged and for a row that lacks a column, has another, or holds a value of another type.
     """
     where = f"the embedded corpus {path.parent.name}/{path.name}"
     again = "install hf-embinit again"

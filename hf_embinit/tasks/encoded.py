@@ -1,4 +1,4 @@
-"""Encoded texts on their way into a `Trainer`: token counts, order by length, collation."""
+"""Encoded texts for a `Trainer`: token counts, order by length, collation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sort_by_length(texts: Dataset, encoded: Dataset) -> tuple[Dataset, Dataset]:
 
 
 def without_length(features: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The features that a model reads: `length` is there for the sampler."""
+    """The features without `length`, which only the sampler reads."""
     return [{k: v for k, v in feature.items() if k != "length"} for feature in features]
 
 

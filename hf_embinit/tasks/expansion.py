@@ -36,10 +36,10 @@ TASK = TaskSpec(
         "ddp_find_unused_parameters": False,
     },
 )
-"""Hewitt's 500 steps with validation every 20; he names no batch size and no learning rate."""
+"""Hewitt's 500 steps with validation every 20; he reports no batch size and no learning rate."""
 
 
 def preset(model: str) -> dict[str, Any]:
-    """The settings that go with a model; `captions` is the small one that is trained on embedded text."""
+    """The settings for a model; `captions` is the small one that is trained on embedded text."""
     small = {"learning_rate": 1e-3, "block_size": 64}
     return {**TASK.settings, **(small if model == "captions" else {"learning_rate": 5e-5})}

@@ -59,7 +59,7 @@ TASK = TaskSpec(
 
 
 def preset(dataset: str, model: str, *, new_embeddings: bool = True) -> dict[str, Any]:
-    """Tokenizer, sizes and schedule of a run; any flag overrides.
+    """Tokenizer, sizes and schedule of a run; any flag overrides them.
 
     The Butterfly paper gives the width (512), the tokenizer (GPT-2's) and the number of steps: 16,000 for a
     new model, 8,000 for new embeddings in a trained one (`new_embeddings`). Depth, heads, batch, block length
@@ -149,9 +149,9 @@ def build_tokenizer(
 ) -> Any:
     """The tokenizer called `name`, see `find_tokenizer`; `words` is made of the lower-cased words of `texts`.
 
-    Words seen fewer than `min_frequency` times (2 unless given) are unknown. A pre-trained one keeps its
-    whole vocabulary unless `min_frequency` is given, which leaves the tokens seen so often in `texts`; texts
-    are cut into the same pieces.
+    Words seen fewer than `min_frequency` times (2 unless given) are unknown. A pre-trained tokenizer keeps
+    its whole vocabulary unless `min_frequency` is given, which leaves the tokens seen that often in `texts`;
+    the segmentation does not change.
     """
     from ..models import VanillaTransformerTokenizer
 
@@ -316,7 +316,7 @@ def _exp(x: float) -> float:
 
 
 class TextData(TaskData):
-    """Texts packed into blocks; perplexities score them."""
+    """Texts packed into blocks, scored by perplexities."""
 
     def __init__(
         self,
@@ -346,7 +346,7 @@ class TextData(TaskData):
         return super().module(models)
 
     def trained_tokens(self, trainer: Any) -> float:
-        """Tokens of the blocks of every step."""
+        """Tokens of the blocks of all steps."""
         args, state = trainer.args, trainer.state
         blocks = state.global_step * args.train_batch_size * args.world_size
         return blocks * args.gradient_accumulation_steps * self.block_size
@@ -354,14 +354,14 @@ class TextData(TaskData):
     def history(
         self, rows: list[dict[str, float]], log: Sequence[Mapping[str, Any]]
     ) -> list[dict[str, float]]:
-        """Perplexities beside each validation loss."""
+        """One dict for each evaluation, with perplexities beside each validation loss."""
         for row in rows:
             scores = self.packed["validation"].scores(row["validation_loss"])
             row.update({f"validation_{name}": value for name, value in scores.items()})
         return rows
 
     def losses(self, trainer: Any) -> dict[str, dict[str, float]]:
-        """Split -> what the Trainer measures on all of its blocks; the training split is left out."""
+        """Split -> the Trainer's metrics on all of its blocks; without the training split."""
         return {
             split: untimed(trainer.predict(packed.blocks, metric_key_prefix=split).metrics or {})
             for split, packed in self.packed.items()
@@ -374,7 +374,7 @@ class TextData(TaskData):
         return {f"{split}_{name}{suffix}": value for name, value in found.items()}
 
     def continuations(self, models: Mapping[str, Any]) -> list[dict[str, str]]:
-        """What each model writes after the beginning of some blocks of the last split that is there."""
+        """What each model generates after the start of some blocks of the test (or validation) split."""
         shown = self.packed["test" if "test" in self.packed else "validation"].blocks
         return continuations(models, self.tokenizer, shown)
 

@@ -1,4 +1,4 @@
-"""`TaskSpec`: all that the package knows of one task, in one place; `DataSpec`: of one of its data sets."""
+"""`TaskSpec` describes one task completely; `DataSpec` describes one of its data sets."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..vectors import PretrainedVectors, load_vectors
 from . import corpus_vectors
 
 _NAMED_KINDS: dict[str | None, tuple[str, ...]] = {"WordPiece": ("bert", "mbert"), "Unigram": ("t5", "mt5")}
-"""Names in `DataSpec.presets` by the model of a tokenizer."""
+"""Class of a tokenizer's model -> the names in `DataSpec.presets` that it can have."""
 _MODULES = ("translation", "classification", "language_modeling")
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """A data set that has a name: where it lives, what is in it, and the settings that were used on it."""
+    """A data set with a name: its place, its columns and labels, and the settings used on it."""
 
     name: str
     hub_id: str | None = None
-    """None for an embedded corpus."""
+    """Its Hub id; None for an embedded corpus."""
     hub_config: str | None = None
     hub_revision: str | None = None
     columns: tuple[str, ...] = ()
@@ -34,13 +34,15 @@ class DataSpec:
     labels: tuple[str, ...] = ()
     """Names of the labels 0, 1, ...; empty for a score to be predicted, and for tasks without labels."""
     presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
-    """Settings of a new model by kind of tokenizer (`words`, `bert`, `mt5`); `*` is for any other."""
+    """Settings of a new model by tokenizer (`words`, `bert`, `mt5`); `*` is for any other."""
     text: str | None = None
-    """Of an embedded corpus: the name of its text for vectors, in which `{language}` may stand."""
+    """For an embedded corpus the name of its text for vectors, which may contain `{language}`."""
 
     def preset(self, tokenizer: str) -> dict[str, Any]:
-        """The settings that go with a tokenizer: by its name, else by what the tokenizer of that folder or
-        Hub id is, so that a folder with BERT's tokenizer gets the settings of `bert`."""
+        """The settings for a tokenizer, by its name or else by its model.
+
+        A folder or Hub id with BERT's tokenizer gets the settings of `bert`.
+        """
         names = [tokenizer, *_NAMED_KINDS.get(_tokenizer_kind(tokenizer), ())] if self.presets else []
         return dict(next((self.presets[n] for n in names if n in self.presets), self.presets.get("*", {})))
 
@@ -50,12 +52,12 @@ class TaskSpec:
     """One task: its data sets, what it measures, and how its models are loaded and described."""
 
     name: str
-    """As records name it."""
+    """Its name in records."""
     recipe: str
-    """The script in `recipes/` that trains for it."""
+    """The script in `recipes/` that trains it."""
     datasets: Mapping[str, DataSpec] = field(hash=False)
     metrics: Mapping[str, str] = field(hash=False)
-    """Each metric and its name on a card, the one that is looked at first on top; lower losses come last."""
+    """Each metric and its name on a card, the most important first; losses come last."""
     auto_class: str
     """The Auto class of transformers that loads its models."""
     pipeline_tag: str
@@ -63,15 +65,15 @@ class TaskSpec:
     also: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Other numbers of a record and their names on a card."""
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """Settings of the architecture and the optimizer that go with every new model."""
+    """Settings of the architecture and the optimizer for every new model."""
 
     def default_vectors(
         self, dataset: str, init: str, tokenizer: Any, language: str, *, dim: int
     ) -> PretrainedVectors | None:
         """What `init` reads when no vectors are given: GloVe `[V, dim]` of an embedded corpus, for words.
 
-        None when the initialiser reads no vectors or has a source of its own (`bert` is BERT's, whatever the
-        data), when the data are not embedded, and for sub-words.
+        None when the initialiser reads no vectors or has its own (`bert` means BERT's, whatever the data),
+        when the data are not embedded, and for sub-words.
         """
         initializer = get_initializer(init)
         named = initializer.defaults.get("vectors", "glove")
@@ -88,8 +90,8 @@ def given_vectors(
 ) -> PretrainedVectors | None:
     """The vectors that `--vectors` names, for the tokens of the source or the target vocabulary.
 
-    Raises `VectorFileError` for NaN or infinity in the row of one of these tokens: left out, it would be
-    drawn at random.
+    Raises `VectorFileError` for NaN or infinity in the row of one of these tokens, which would otherwise be
+    left out and drawn at random.
     """
     if given is None:
         return None
@@ -106,8 +108,10 @@ def given_vectors(
 
 
 def _tokenizer_kind(name: str) -> str | None:
-    """`WordPiece`, `Unigram` or `BPE`: the model in `tokenizer.json` of a folder or of the Hub's cache. None
-    where there is none: what it is shows when it is loaded."""
+    """`WordPiece`, `Unigram` or `BPE`: the model in the `tokenizer.json` of a folder or of the Hub's cache.
+
+    None where there is none; loading the tokenizer will tell.
+    """
     from huggingface_hub import try_to_load_from_cache
 
     path: Any = Path(name).expanduser() / "tokenizer.json"
@@ -123,8 +127,10 @@ def _tokenizer_kind(name: str) -> str | None:
 
 
 def task_of(name: str, metrics: Mapping[str, Any] | None = None) -> TaskSpec | None:
-    """The task that records call by that name, None for a record of another kind; `metrics` tell the
-    expansion of a vocabulary from other language modeling."""
+    """The task with that name in records, None for another kind of record.
+
+    `metrics` distinguish the expansion of a vocabulary from other language modeling.
+    """
     if name not in _MODULES:
         return None
     module = "expansion" if metrics and metrics.get("new_tokens") else name

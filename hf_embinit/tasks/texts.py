@@ -10,7 +10,7 @@ from .embedded import corpus_text
 
 
 def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
-    """The texts that are not blank in the training split of `"<data set>:<column>"`, such as `"multi30k:de"`.
+    """The non-blank texts in the training split of `"<data set>:<column>"`, such as `"multi30k:de"`.
 
     The data set is `captions` (the embedded corpus), a file, a folder of files, a name in `data_dir` or in
     the folder that `HF_EMBINIT_DATA` names, or a Hub id. A column may be a language of a column

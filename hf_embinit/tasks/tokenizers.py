@@ -1,4 +1,4 @@
-"""The tokenizer behind a `--tokenizer`: words, a name, a folder or a Hub id."""
+"""The tokenizer that `--tokenizer` names: words, a name, a folder or a Hub id."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TOKENIZERS = {**_CHECKPOINTS, "gpt2": "openai-community/gpt2"}
 
 
 def find_tokenizer(name: str) -> Any:
-    """`"words"` as it is, else the pre-trained tokenizer of that name: one of `TOKENIZERS`, a folder (also
-    `tokenizers/<name>` in the folder that `HF_EMBINIT_DATA` names), or a Hub id.
+    """The pre-trained tokenizer called `name`, or the string `"words"` unchanged.
 
-    Raises `DataNotFoundError` when there is none, at once when the Hub is out of reach.
+    `name` is one of `TOKENIZERS`, a folder (also `tokenizers/<name>` in the folder that `HF_EMBINIT_DATA`
+    names), or a Hub id. Raises `DataNotFoundError` when there is none, at once when the Hub is out of reach.
     """
     if name == "words":
         return name

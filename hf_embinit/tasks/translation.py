@@ -1,4 +1,4 @@
-"""Translation: data sets, the paper's settings for each, preprocessing, BLEU."""
+"""Translation: data sets, the paper's settings for each, encoding, BLEU."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ TASK = TaskSpec(
 
 
 def preset(dataset: str, tokenizer: str) -> dict[str, Any]:
-    """The settings that go with a data set and a tokenizer; Multi30k's for a data set without a name."""
+    """The settings for a data set and a tokenizer; Multi30k's for a data set without a name."""
     return DATASETS.get(dataset, DATASETS["multi30k"]).preset(tokenizer)
 
 
@@ -211,8 +211,10 @@ def _columns(split: Dataset, name: str, source_lang: str, target_lang: str) -> D
 def encode_pairs(
     data: Dataset, tokenizer: Any, *, max_source_length: int, max_target_length: int, desc: str
 ) -> Dataset:
-    """`data` as `input_ids`, `attention_mask`, `labels` and `length` (the longer side), cut to the given
-    numbers of tokens."""
+    """`data` as `input_ids`, `attention_mask`, `labels` and `length`, the larger of both lengths.
+
+    Both sides are truncated to the given numbers of tokens.
+    """
 
     def encode(batch: dict[str, list[str]]) -> dict[str, Any]:
         encoded = tokenizer(batch["source"], max_length=max_source_length, truncation=True)
@@ -243,9 +245,9 @@ def bleu_metrics(
 ) -> Callable[[Any], dict[str, float]]:
     """`compute_metrics` for a `Seq2SeqTrainer` that generates: BLEU on detokenised and on tokenised text.
 
-    `bleu` is sacreBLEU on the decoded text against `references` (lower-cased on both sides when the tokenizer
-    keeps no case); `bleu_tokenized` is BLEU in the tokenizer's own tokens: comparable within one tokenizer
-    only. `compute_metrics.signatures` holds sacreBLEU's signature of each after a call.
+    `bleu` is sacreBLEU on the decoded text against `references` (both lower-cased when the tokenizer keeps no
+    case); `bleu_tokenized` is BLEU in the tokenizer's own tokens: comparable within one tokenizer only.
+    `compute_metrics.signatures` holds sacreBLEU's signature of each after a call.
     """
     metric = load_metric("bleu")
 
@@ -280,7 +282,7 @@ def decode_predictions(tokenizer: Any, predictions: Any) -> tuple[list[str], lis
 
 
 class TranslationData(TaskData):
-    """Pairs of texts, encoded; validation and test in the order of falling length. BLEU scores them."""
+    """Pairs of texts, encoded, scored by BLEU; validation and test sets longest first."""
 
     generates = True
 
@@ -321,7 +323,7 @@ class TranslationData(TaskData):
         return PairCollator(self.tokenizer, model=model)
 
     def trained_tokens(self, trainer: Any) -> float:
-        """Tokens of both sides, each time that they were seen."""
+        """Tokens of both sides, times the epochs."""
         both = (sum(map(len, self.train[column][:])) for column in ("input_ids", "labels"))
         return sum(both) * trainer.state.epoch
 

@@ -21,7 +21,7 @@ from ..records import NO_EFFECT
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
-    """Shows defaults that say something, and the recipe's docstring with its line breaks."""
+    """Shows all defaults but None, and the recipe's docstring with its line breaks."""
 
     def _get_help_string(self, action: Action) -> str | None:
         return action.help if action.default is None else super()._get_help_string(action)
@@ -71,10 +71,10 @@ def parse_arguments(
 
 
 def run_main(main: Callable[[], None]) -> None:
-    """Runs a recipe; an error that hf_embinit raises on purpose, or a disk that does not take or give a file,
-    ends it with one sentence and status 1.
+    """Runs a recipe, and ends it with one sentence and status 1 for errors that a user can mend.
 
-    A terminal that has no letters for a text shows them as escapes.
+    These are the errors of hf_embinit and of the disk. A terminal that lacks the letters of a
+    text shows escapes.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -96,8 +96,10 @@ _IN_NAME |= {"output_dir", "reinitialize_embeddings"}
 
 
 def _folder(folder: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
-    """A default `--output_dir` with a digest of the flags that are not at their defaults and not in its name,
-    if there are any: runs of other settings get other folders."""
+    """A default `--output_dir`, with a digest of the flags that differ from their defaults.
+
+    Flags that are in its name do not count. Runs with other settings so get other folders.
+    """
     changed = {
         name: str(value)
         for name, value in given.items()
@@ -119,11 +121,11 @@ _DISK = {
     errno.ENAMETOOLONG: "the name is too long: give a shorter one, such as --output_dir runs/mine",
 }
 _WORDS = {"no space left": errno.ENOSPC, "read-only file system": errno.EROFS, "quota": errno.EDQUOT}
-"""How libraries in other languages tell the same."""
+"""How errors of libraries in other languages spell these problems."""
 
 
 def disk_problem(error: BaseException) -> str | None:
-    """What a disk did not let a program do, as one sentence with the way out; None for any other error."""
+    """What a disk refused, as one sentence with the way out; None for any other error."""
     link: BaseException | None = error
     while link is not None:
         number = link.errno if isinstance(link, OSError) else None

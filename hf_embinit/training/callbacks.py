@@ -1,4 +1,4 @@
-"""What every recipe does around `Trainer`: time the epochs, pick the best one, describe the tables."""
+"""Callbacks and helpers around the `Trainer`: timing, the best epoch, statistics of the tables."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from ..tables import EmbeddingTables
 
 
 class EpochClock(TrainerCallback):
-    """Writes the training time since it last did, in seconds without evaluation and saving, into the
-    Trainer's log: at the end of each epoch, and before evaluations and checkpoints within one.
+    """Logs the training time, in seconds without evaluation and saving.
 
-    The log is saved with every checkpoint, so the times of a resumed run cover all of its steps.
+    It writes the time since its last entry into the Trainer's log at the end of each epoch, and before
+    evaluations and checkpoints within one. The log is saved with every checkpoint, so the times of a resumed
+    run cover all of its steps.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,7 @@ class EpochClock(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Stops the clock when something else than training follows."""
+        """Stops the clock when something other than training follows."""
         if control.should_evaluate or control.should_save:
             self._stop(state)
 
@@ -68,12 +69,12 @@ class EpochClock(TrainerCallback):
 
 
 class CheckpointDigests(TrainerCallback):
-    """Writes the digests of a checkpoint's files beside them, so that damage is seen when a run goes on."""
+    """Writes the digests of a checkpoint's files, so that damage is noticed when a run goes on."""
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """The checkpoint was just saved."""
+        """Called when the checkpoint was just saved."""
         checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         if state.is_world_process_zero and checkpoint.is_dir():
             write_digests(checkpoint)
@@ -87,8 +88,7 @@ def train_seconds(log_history: list[dict[str, Any]]) -> float:
 def best_row(
     history: list[dict[str, float]], metric: str, *, greater_is_better: bool
 ) -> dict[str, float] | None:
-    """The row of a history with the best `metric`, the earliest of equals; None when it was never measured,
-    or never a finite number."""
+    """The row of a history with the best `metric`, the earliest of equals; None without a finite value."""
     measured = [row for row in history if metric in row and math.isfinite(row[metric])]
     if not measured:
         return None
@@ -97,7 +97,7 @@ def best_row(
 
 
 def input_scale(model: PreTrainedModel, embedding_dim: int) -> float:
-    """What the model multiplies its embeddings by: sqrt(D) where its config says so, else 1 (as in BERT)."""
+    """The factor from embeddings to input: sqrt(D) where the model's config says so, else 1 (as in BERT)."""
     names = ("scale_embeddings", "scale_embedding")  # ours; Bart's and Marian's
     scales = any(getattr(model.config, name, False) for name in names)
     return math.sqrt(embedding_dim) if scales else 1.0
@@ -122,7 +122,7 @@ def keep_checkpoints_whole(trainer: Trainer) -> None:
 
     With sharded ones, accelerate's default, a Trainer of transformers 5.23 saves no model at the end, and its
     processes may disagree on the best checkpoint and wait for each other for ever: each looks for the folder
-    when another may or may not have made it.
+    when another may or may not have created it.
     """
     plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     if plugin is not None:
@@ -130,7 +130,7 @@ def keep_checkpoints_whole(trainer: Trainer) -> None:
 
 
 def freeze_all_but_embeddings(model: PreTrainedModel) -> dict[str, Tensor]:
-    """Leaves the input embedding tables alone to be trained; gives copies of all other tensors, by name.
+    """Freezes all but the input embedding tables; returns copies of all other tensors, by name.
 
     An output projection that is tied to a table is that table; an untied one is frozen with its bias.
     """
@@ -145,7 +145,7 @@ def freeze_all_but_embeddings(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def changed_tensors(model: PreTrainedModel, before: Mapping[str, Tensor]) -> list[str]:
-    """Names of the parameters in `before` that are no longer bit for bit the same."""
+    """Names of the parameters that are no longer equal, bit for bit, to those in `before`."""
     now = dict(model.named_parameters())
     return [
         name for name, values in before.items() if not torch.equal(now[name].detach().cpu(), values.cpu())

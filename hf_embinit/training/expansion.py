@@ -1,4 +1,4 @@
-"""A study of new tokens: what each way to initialise them costs at once and after training."""
+"""A study of new tokens: what each way to initialise them costs before and after training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAME = ("model", "num_new_tokens", "dataset", "block_size", "learning_rate", "m
 
 
 class BaseModel:
-    """The model before expansion: its scores on the validation text, and the text that KL is taken on."""
+    """The model before expansion: its scores on the validation text, and the text for KL(p || p')."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class BaseModel:
 
 
 class ExpansionData(TextData):
-    """Texts for a model with new tokens; KL(p || p') beside the perplexities."""
+    """Texts for a model with new tokens, scored by perplexities and KL(p || p')."""
 
     draws_tables = False
 
@@ -70,7 +70,7 @@ class ExpansionData(TextData):
         self.coverage = {"new_tokens": report.coverage} if report.coverage else {}
 
     def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
-        """Perplexities at the first and the last step, and what the new tokens changed before training."""
+        """Perplexities at the first and the last step, and KL(p || p') before training."""
         last, first = (
             {name: value for name, value in row.items() if name.startswith("validation_")}
             for row in (history[-1], history[0])
@@ -98,7 +98,7 @@ class ExpansionData(TextData):
 
 
 def finished_record(folder: Path, arguments: Mapping[str, Any]) -> RunRecord:
-    """The record of an initialiser that was run before, with the same settings."""
+    """The record of an initialiser that was run before. Raises when its settings were others."""
     record = read_record(folder)
     for name in _SAME:
         if record.arguments[name] != arguments[name]:
@@ -117,7 +117,7 @@ def write_comparison(
     records: Mapping[str, RunRecord],
     kl: Mapping[str, Tensor],
 ) -> str:
-    """Writes `README.md`, `summary.json` and the figures of a study; gives the page."""
+    """Writes `README.md`, `summary.json` and the figures of a study into `folder`; returns the page."""
     figures, bound = folder / "figures", next(iter(records.values())).metrics["kl_bound"]
     histories = {init: record.history for init, record in records.items()}
     plot_kl_histograms(kl, figures / "kl_before_training.png", bound=bound, title=title)

@@ -1,4 +1,4 @@
-"""Pictures of a vocabulary expansion study: KL(p || p') before training, perplexity during it."""
+"""Figures of a vocabulary expansion study: KL(p || p') before training, perplexity during it."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def plot_curves(
 ) -> Path:
     """Writes a PNG with one line a run of each metric by optimizer step, one panel a metric.
 
-    `reference` gives a metric's value before anything was changed, drawn as a level line. With several runs
-    a last panel shows the first metric minus that of the first run, to tell near-equal curves apart.
+    `reference` gives a metric's value before any change, drawn as a horizontal line. With several runs a last
+    panel shows the first metric minus that of the first run, to tell near-equal curves apart.
     """
     if not any(m in row for rows in histories.values() for row in rows for m in metrics):
         raise InvalidArgumentError(f"no history has any of: {', '.join(metrics)}")

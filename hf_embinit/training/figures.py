@@ -1,4 +1,4 @@
-"""Pictures of a run: the learning curve, and the embedding values beside Xavier's and the positions'."""
+"""Figures of a run: the learning curve, and the embedding values against Xavier's and the positions'."""
 
 from __future__ import annotations
 
@@ -90,11 +90,12 @@ def plot_embedding_distribution(
 ) -> Path:
     """Writes a PNG with the density of the entries of `weight` `[N, D]`, before and after the input scaling.
 
-    Beside it stand Xavier's density for the same N and D, scaled alike, and that of the position encodings,
-    which are added unscaled: `positions` `[P, D]`, by default 5,000 sinusoidal ones. `input_scale` is sqrt(D)
-    unless given; `rows` leaves padding and reserved rows out. Both axes are logarithmic (the horizontal one
-    on both sides of a linear stretch as wide as Xavier's range), so that distributions some hundred times
-    wider than others show in one picture. Raises `InvalidArgumentError` for an empty or non-finite table.
+    For comparison it has Xavier's density for the same N and D, with the same scaling, and that of the
+    position encodings, which are added unscaled: `positions` `[P, D]`, by default 5,000 sinusoidal
+    ones. `input_scale` is sqrt(D) unless given; `rows` are the rows that count. Both axes are
+    logarithmic (the horizontal one on both sides of a linear part as wide as Xavier's range), so that
+    distributions some hundred times wider than others fit in one picture. Raises `InvalidArgumentError`
+    for an empty or non-finite table.
     """
     check_table(weight)
     n, d = weight.shape
@@ -117,7 +118,7 @@ def plot_embedding_distribution(
 
 
 def _some(x: Tensor) -> Tensor:
-    """At most `_MAX_VALUES` entries of whole rows, evenly spread over the table: the shape needs no more."""
+    """At most `_MAX_VALUES` entries of whole rows, evenly spread over the table: enough for its shape."""
     step = max(1, math.ceil(x.numel() / _MAX_VALUES))
     return x.detach()[::step].reshape(-1).cpu().double()
 
@@ -126,7 +127,7 @@ def _density_panel(ax: Axes, values: Tensor, encodings: Tensor, bound: float, xa
     reach = 1.3 * max(*(float(x.abs().max()) for x in (values, encodings)), bound)
 
     def histogram(x: Tensor) -> tuple[list[float], list[float]]:
-        """Densities over bins that look equally wide on the axis."""
+        """Densities over bins of equal width on the axis."""
         linear = torch.linspace(-bound, bound, 41, dtype=torch.float64)
         outer = torch.logspace(math.log10(bound), math.log10(reach), 61, dtype=torch.float64)[1:]
         edges = torch.cat([-outer.flip(0), linear, outer])

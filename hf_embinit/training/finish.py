@@ -1,4 +1,4 @@
-"""The end of every recipe: figures, samples, card, and the record last."""
+"""The end of every run: figures, samples, card, and the record last."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _POSITION_TABLES = ("position_embeddings.weight", "embed_positions.weight", "wpe
 
 
 def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
-    """One figure an input table: its values against Xavier's and the positions', padding row left out.
+    """One figure for each input table without its padding row: values against Xavier's and the positions'.
 
-    Positions are the model's own table where it has learned one, else sinusoidal ones.
+    Positions are the model's own table where it has learned ones, else sinusoidal.
     """
     tables = EmbeddingTables(model)
     learned = [p for name, p in model.named_parameters() if name.endswith(_POSITION_TABLES)]
@@ -50,8 +50,10 @@ def draw_learning_curve(folder: Path, record: RunRecord) -> None:
 
 
 def vector_digests(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What stands in a record's `data` for the vectors behind each table: its rows, their digest, where they
-    were read from, and what they were trained on: `provenance`, None when nothing beside them says it."""
+    """The entries of a record's `data` for the vectors that were read for each table.
+
+    They give the number of rows, their digest, their source and their `provenance`, None when it is unknown.
+    """
     found = {}
     for event in events:
         for table in event.get("tables", ()):
@@ -75,7 +77,7 @@ def finish_run(
     models: Sequence[str] = ("",),
     figures: Callable[[Path, RunRecord], None] | None = None,
 ) -> str:
-    """Writes figures, samples, card and record into the run folder; gives the summary to print.
+    """Writes figures, samples, card and record into the run folder; returns the summary to print.
 
     `models` are the sub-folders of the run folder, and of its `init`, that hold the models. `figures` draws
     those of the run, the learning curve when it is None. The record is written last: a folder without

@@ -1,4 +1,4 @@
-"""One run: `start` before any work, `run` once data and model are there. Every recipe goes through both."""
+"""One run: `start` before any work, `run` once data and model are built. Every recipe calls both."""
 
 from __future__ import annotations
 
@@ -31,36 +31,36 @@ from .finish import draw_tables, finish_run
 from .sampler import LengthGroupedTraining, SequentialEvaluation
 
 _MANY_PARAMETERS = 30_000_000
-"""From here on the matrices of a layer are large enough for several threads."""
+"""From this size on the matrices of a layer are large enough for several threads."""
 _THREADS = torch.get_num_threads()
 
 
 class RunTrainer(LengthGroupedTraining, SequentialEvaluation, Trainer):
-    """Predictions stay beside their texts."""
+    """A `Trainer` whose predictions are in the order of the texts, in batches of like length."""
 
 
 class GeneratingTrainer(LengthGroupedTraining, SequentialEvaluation, Seq2SeqTrainer):
-    """Translations stay beside their references."""
+    """The same for generation: translations are in the order of their references."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that may begin: its folder is free, its repository too."""
+    """A run that is ready to begin: its folder and its repository are its own."""
 
     task: TaskSpec
     dataset: str
     init: str
-    """As the record names it: initialiser, or what else was done to the embeddings."""
+    """Its name in the record: an initialiser, or what else was done to the embeddings."""
     tokenizer: str
     args: TrainingArguments
     arguments: dict[str, Any]
     """Every flag with its value."""
     folder: Path
     checkpoint: str | None
-    """Where to go on from; None starts at step 0."""
+    """The checkpoint to go on from; None starts at step 0."""
     hub: PushTarget | None
     costs: dict[str, float] = field(default_factory=dict, init=False)
-    """What else the record's `runtime` says: `surgery_seconds`, CPU seconds of what was done to the model."""
+    """Further entries of the record's `runtime`: `surgery_seconds`, the CPU seconds of a surgery."""
 
 
 def start(
@@ -68,9 +68,9 @@ def start(
 ) -> Run:
     """Prepares the run's folder and repository and seeds all draws; `flags` are its other dataclasses.
 
-    `names` are those of the record: `dataset`, `init`, `tokenizer`; without one the flag of that name is
-    taken. `hub` is where the run is published, when that has been settled before. Raises `RunFolderError`
-    when the folder holds another run, `PublishError` when the repository does.
+    `names` are those of the record: `dataset`, `init`, `tokenizer`; by default the flags of these names.
+    `hub` is where the run is published, if that is settled before. Raises `RunFolderError` when the folder
+    holds another run, `PublishError` when the repository does.
     """
     given = {name: value for part in flags for name, value in vars(part).items()}
     arguments = {**given, **args.to_dict()}
@@ -101,8 +101,7 @@ def start(
 
 
 def _prepare_reports(args: TrainingArguments) -> None:
-    """Names the run to trackers of experiments as its folder is called, so that the predictions after
-    training are reported to the same one.
+    """Gives the run the name of its folder in experiment trackers, so that predictions land in the same run.
 
     Raises `InvalidArgumentError` for a tracker that is not installed, before any work.
     """
@@ -119,8 +118,10 @@ def _prepare_reports(args: TrainingArguments) -> None:
 
 
 def choose_threads(args: TrainingArguments, parameters: int = 0) -> None:
-    """One thread for a model of few parameters on a CPU, as `accelerate launch` has it: several spend their
-    time waiting for each other. What `OMP_NUM_THREADS` says is kept."""
+    """Sets one thread for a model of few parameters on a CPU, where several would wait for each other.
+
+    So does `accelerate launch`. `OMP_NUM_THREADS` takes precedence.
+    """
     if args.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1 if parameters < _MANY_PARAMETERS else max(_THREADS, 1))
 
@@ -134,7 +135,7 @@ def run(
     report: InitReport | None = None,
     frozen: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """Trains, tests, writes the run folder and publishes it if asked to; gives a summary to print.
+    """Trains, tests, writes the run folder and publishes it if asked to; returns a summary to print.
 
     `models` are one model, or several that are trained together, by the name of their sub-folder. `report` is
     that of `initialize`. `frozen` holds the tensors of each model that must not change, by the model's name
@@ -217,7 +218,7 @@ def _trainer(run: Run, data: TaskData, module: Any, tokenizer: Any) -> Trainer:
 
 
 def _is_saved(models: Mapping[str, PreTrainedModel], folder: Path) -> bool:
-    """Whether every model is there whole: its weights can be opened, which a cut file cannot."""
+    """Whether every model is saved completely: its weights can be opened, which a truncated file cannot."""
     try:
         for name in models:
             files = list((folder / name).glob("*.safetensors"))
@@ -244,7 +245,7 @@ def _coverage(report: InitReport) -> dict[str, Any]:
 def _unchanged(
     data: TaskData, models: Mapping[str, PreTrainedModel], frozen: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
-    """How many tensors were frozen in each model, having seen that none of them changed."""
+    """Checks that no frozen tensor has changed, and returns how many each model has."""
     counts: dict[str, float] = {}
     for name, before in frozen.items():
         changed = changed_tensors(models[name], before)

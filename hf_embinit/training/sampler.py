@@ -1,4 +1,4 @@
-"""The order of examples: batches of like length in training, the order of the file in evaluation."""
+"""The order of examples: batches of similar length in training, the order of the file in evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SequentialEvaluation:
     """Mixin for a `Trainer`: evaluation and prediction keep the order and the number of rows of the data set.
 
     With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and
-    predictions no longer stand beside the texts they belong to: sort the data set by length instead. And a
+    predictions are no longer in the order of their texts: sort the data set by length instead. And a
     `Seq2SeqTrainer` over several processes counts the rows that pad the last batch twice.
     """
 
@@ -22,19 +22,19 @@ class SequentialEvaluation:
         return SequentialSampler(eval_dataset)  # type: ignore[arg-type]
 
     def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
-        """The Trainer's loop, gathering each row once."""
+        """The Trainer's loop, in which each row is gathered once."""
         self.gather_function = self.accelerator.gather_for_metrics  # type: ignore[attr-defined]
         return super().evaluation_loop(*args, **kwargs)  # type: ignore[misc]
 
 
 class LengthGroups(Sampler[int]):
-    """Batches of examples of like length, in random order over the whole epoch.
+    """Batches of examples of similar length, in random order over the whole epoch.
 
-    Transformers' `LengthGroupedSampler` runs every fifty batches from long to short, so that what goes with
-    length (the label, in SST-2) drifts through the epoch and the model with it. Here the batches of all
-    fifties are shuffled. The examples that fill no batch come last, of any length.
+    Transformers' `LengthGroupedSampler` sorts every fifty batches from long to short, so that whatever
+    correlates with length (the label, in SST-2) drifts through the epoch and the model with it. Here the
+    batches of all fifties are shuffled. The examples left over from full batches come last.
 
-    The order depends on `seed` and on what `epoch()` gives when it is asked for, on nothing else: each
+    The order depends on `seed` and on the value of `epoch()` at the start of the iteration alone: each
     process has the same one, and so has a run that is resumed within an epoch.
     """
 
@@ -65,7 +65,7 @@ class LengthGroups(Sampler[int]):
 class LengthGroupedTraining:
     """Mixin for a `Trainer`: `train_sampling_strategy="group_by_length"` means `LengthGroups`.
 
-    What the processes of one step train on is of like length together, so that none waits for another.
+    The batches of all processes in one step are of similar length, so that none waits for another.
     """
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> Sampler | None:

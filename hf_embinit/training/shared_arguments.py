@@ -14,7 +14,7 @@ from ..initializers import get_initializer
 
 
 def flag(default: Any, text: str, *, choices: Sequence[str] | None = None) -> Any:
-    """A field of a dataclass of arguments: its default, and what `--help` says of it."""
+    """A field of a dataclass of arguments, with its default and its text for `--help`."""
     metadata: dict[str, Any] = {"help": text}
     if choices is not None:
         metadata["choices"] = list(choices)
@@ -24,7 +24,7 @@ def flag(default: Any, text: str, *, choices: Sequence[str] | None = None) -> An
 
 
 BY_LENGTH = {"train_sampling_strategy": "group_by_length", "remove_unused_columns": False}
-"""Settings of the Trainer for texts of many lengths; the sampler reads their column `length`."""
+"""Settings of the Trainer for texts of varying length; the sampler reads their column `length`."""
 BY_LOSS = {"metric_for_best_model": "eval_loss", "greater_is_better": False}
 """Settings of the Trainer: the best epoch is that of the lowest validation loss."""
 
@@ -48,7 +48,7 @@ def on_this_machine() -> dict[str, Any]:
 
 @dataclass
 class InitArguments:
-    """How the initialiser goes about it."""
+    """The options of the initialiser."""
 
     init_options: list[str] | None = field(
         default=None,
@@ -124,7 +124,7 @@ class VanillaArguments(InitArguments):
 
 @dataclass
 class FileArguments:
-    """Where the data are."""
+    """The files of the data."""
 
     data_dir: str | None = flag(
         None,
@@ -135,14 +135,14 @@ class FileArguments:
 
     @property
     def places(self) -> dict[str, Any]:
-        """Keyword arguments of the loaders of data: the folder, and by split the file in its place."""
+        """Keyword arguments of the data loaders: the folder, and the files that replace single splits."""
         files = {split: getattr(self, f"{split}_file", None) for split in ("train", "validation", "test")}
         return {"data_dir": self.data_dir, "files": files}
 
 
 @dataclass
 class TestFileArguments(FileArguments):
-    """Data that are trained and tested on."""
+    """Data with a test split."""
 
     test_file: str | None = flag(None, "Test data, in place of the data set's.")
     max_train_samples: int | None = flag(None, "Train on this many examples only.")
@@ -150,7 +150,7 @@ class TestFileArguments(FileArguments):
 
 @dataclass
 class SampleArguments(TestFileArguments):
-    """Data of which parts may be left out."""
+    """Data that may be cut to their first examples."""
 
     max_eval_samples: int | None = flag(
         None, "Validate on this many examples only (of matched and mismatched, each)."
@@ -159,6 +159,6 @@ class SampleArguments(TestFileArguments):
 
     @property
     def places(self) -> dict[str, Any]:
-        """The same, and how many examples of each split are used; None for all."""
+        """Those of `FileArguments`, and the number of examples used of each split; None for all."""
         limits = (self.max_train_samples, self.max_eval_samples, self.max_predict_samples)
         return {**super().places, "limits": dict(zip(("train", "validation", "test"), limits, strict=True))}

@@ -1,4 +1,4 @@
-"""Pictures of models trained side by side: how alike their embeddings are, and their losses, by step."""
+"""Figures of models trained side by side: similarity of their embeddings, and their losses, by step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plot_trajectory(
     """Writes a PNG by optimizer step (logarithmic, step 0 at the left edge) of a `TwinRecorder`'s rows.
 
     Its panels: KNN match similarity in percent, the losses of the models called `names`, and the standard
-    deviations of their input tables. `published` is a share drawn as a level line. Raises
+    deviations of their input tables. `published` is a share drawn as a horizontal line. Raises
     `InvalidArgumentError` without rows.
     """
     if not rows:

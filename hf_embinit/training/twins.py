@@ -1,8 +1,8 @@
-"""Two models trained side by side on the same batches, and how alike their embeddings become.
+"""Two models trained side by side on the same batches, and how similar their embeddings become.
 
 The Butterfly experiments: models that differ in the seed of their initialisation alone see the same data in
-the same order under the same dropout masks, while KNN match similarity, losses and statistics are recorded
-at steps that are evenly spaced on a logarithmic axis.
+the same order under the same dropout masks, while KNN match similarity, losses and statistics are recorded at
+steps that are evenly spaced on a logarithmic axis.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .trajectory_figures import plot_trajectory
 logger = logging.getLogger(__name__)
 
 RECORDED: tuple[tuple[str, Metric], ...] = (("input", "inner_product"), ("input", "cosine"))
-"""Role of the table and metric of each curve; an output table that is trained and not tied adds one more."""
+"""Role of the table and metric of each curve; an untied trained output table adds one more."""
 
 
 class Twins(nn.Module):
@@ -69,7 +69,7 @@ class Twins(nn.Module):
         return {"loss": torch.stack(losses).sum(), "losses": each.expand(len(input_ids), -1)}
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """As in torch, with tied tensors as copies: a safetensors file holds no tensor twice."""
+        """As in torch, but tied tensors are copied, since a safetensors file holds no tensor twice."""
         state = super().state_dict(*args, **kwargs)
         seen: set[int] = set()
         for name, tensor in state.items():
@@ -80,7 +80,7 @@ class Twins(nn.Module):
 
 
 def twin_metrics(prediction: Any) -> dict[str, float]:
-    """`compute_metrics` of a `Trainer` of `Twins`: the mean loss of each model, by its place."""
+    """`compute_metrics` of a `Trainer` of `Twins`: the mean loss of each model, by its index."""
     losses = torch.as_tensor(prediction.predictions).double().mean(0).tolist()
     return {f"loss_{i}": loss for i, loss in enumerate(losses)}
 
@@ -94,7 +94,7 @@ def log_schedule(last: int, per_decade: int) -> list[int]:
 
 
 def compared_rows(model: PreTrainedModel, counts: Tensor, most_frequent: int | None, k: int) -> Tensor:
-    """Ids of the tokens that are compared: all, or the `most_frequent` in the training text (`counts` `[V]`).
+    """Ids of the tokens to compare: all, or the `most_frequent` in the training text (`counts` `[V]`).
 
     A padding row is left out. Raises `InvalidArgumentError` when no more than k are left.
     """
@@ -120,9 +120,9 @@ class TwinRecorder(TrainerCallback):
     A row has `step`, `epoch`, `record_seconds`, and for each model (named as in `Twins`) `train_loss_<name>`
     (mean since the row before), `validation_loss_<name>`, `std_<name>`, `row_norm_mean_<name>`; and for each
     table and metric the KNN match similarity `knn_<table>_<metric>`: the mean over all `rows`, over those
-    that the training text has (`..._seen`; an embedding that is never seen stays as it was drawn), and
-    weighted by how often it has them (`..._weighted`). The log is saved with checkpoints, so a resumed run
-    goes on with it. The Trainer's own clipping, by the norm of all models together, must be off.
+    that occur in the training text (`..._seen`; the others keep their initial values), and weighted by their
+    frequency (`..._weighted`). The log is saved with checkpoints, so a resumed run continues it. The
+    Trainer's own clipping, by the norm of all models together, must be off.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class TwinRecorder(TrainerCallback):
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Clips."""
+        """Clips the gradients of each model."""
         if self.max_grad_norm > 0:
             for model in self.twins.models.values():
                 nn.utils.clip_grad_norm_(model.parameters(), self.max_grad_norm)
@@ -174,7 +174,7 @@ class TwinRecorder(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Writes the row."""
+        """Writes the row after that evaluation."""
         metrics = kwargs["metrics"]
         start = time.perf_counter()
         row: dict[str, Any] = {"step": state.global_step, "epoch": state.epoch or 0.0}
@@ -226,10 +226,10 @@ def trajectory(log_history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]
 
 
 class TwinData(TaskData):
-    """The texts of two models that are trained side by side, and how alike their embeddings become.
+    """The texts of two models that are trained side by side, and how similar their embeddings become.
 
-    Takes over the Trainer's clipping, which would couple the models; asks for a record of step 0 unless
-    the run goes on from a checkpoint.
+    Replaces the Trainer's clipping, which would couple the models; requests a record of step 0 unless the run
+    goes on from a checkpoint.
     """
 
     compute_metrics = staticmethod(twin_metrics)
@@ -266,11 +266,11 @@ class TwinData(TaskData):
         return self.twins
 
     def suffix(self, name: str) -> str:
-        """`twin-3` is called `seed3` in the record."""
+        """The suffix of a model's metrics: `twin-3` is `seed3` in the record."""
         return f"_seed{name.removeprefix('twin-')}"
 
     def trained_tokens(self, trainer: Any) -> float:
-        """Tokens of the blocks of every step."""
+        """Tokens of the blocks of all steps."""
         return self.texts.trained_tokens(trainer)
 
     def history(
