@@ -53,7 +53,7 @@ class Space:
         return rows if len(rows) > k else None
 
     def norms(self) -> tuple[Tensor, Tensor | None]:
-        """Row norms of the tokens that the corpus has, and their counts; without a corpus of all, and None."""
+        """Row norms of the tokens that the corpus has, and their counts; without a corpus all, and None."""
         norms = self.matrix.norm(dim=1)
         if self.counts is None:
             return norms, None
