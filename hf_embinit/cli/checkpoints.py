@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
 from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
+
+if TYPE_CHECKING:
+    from ..vocabulary import Slots
 
 OUTPUT = "folder for the changed checkpoint; must not exist, or be empty"
 
@@ -82,6 +85,14 @@ def _expand_flags(parser: ArgumentParser) -> None:
         metavar="N",
         help="make the number of rows a multiple of this; the rows that nobody uses are initialised too",
     )
+    flag(
+        parser,
+        "slots",
+        nargs="+",
+        metavar="ID",
+        help="`reserved` renames unused tokens such as <unused3> to the new ones, so that no table changes "
+        "its shape; or the ids of the tokens to rename",
+    )
     add_options(parser, "initialiser")
 
 
@@ -91,6 +102,7 @@ def _expand(args: Namespace) -> Answer:
     if args.output_dir is not None:
         check_output(args.output_dir)
     options = read_options(args.option)
+    slots = _read_slots(args.slots)
     tokens = args.tokens or _read_tokens(args.tokens_file)
     from ..rows import check_init
     from ..vocabulary import expand_vocabulary
@@ -107,12 +119,22 @@ def _expand(args: Namespace) -> Answer:
         dry_run=args.dry_run,
         pad_to_multiple_of=args.pad_to_multiple_of,
         vectors=args.vectors,
+        slots=slots,
         **options,
     )
     if args.dry_run:
         return Answer(str(report), report.to_dict())
     save_checkpoint(args.output_dir, model, tokenizer)
     return _saved(str(report), report.to_dict(), args.output_dir)
+
+
+def _read_slots(given: list[str] | None) -> Slots | None:
+    if given is None or given == ["reserved"]:
+        return None if given is None else "reserved"
+    for text in given:
+        if not text.isdecimal():
+            raise CommandLineError(f"--slots {text}: expected the word reserved, or ids of tokens")
+    return [int(text) for text in given]
 
 
 def _read_tokens(file: str) -> list[str]:
@@ -134,6 +156,7 @@ EXPAND = Command(
     examples=(
         "hf-embinit expand openai-community/gpt2 --tokens Aragorn Frodo --init subword_mean --output_dir new",
         "hf-embinit expand path/to/model --tokens_file words.txt --dry_run",
+        "hf-embinit expand path/to/model --tokens '<tool>' --slots reserved --output_dir same_size",
     ),
     add_flags=_expand_flags,
     run=_expand,

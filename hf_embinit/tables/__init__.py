@@ -10,9 +10,10 @@ from ..tokens import Side
 from .discovery import unwrap
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .table import Location, Table, TiedTensor
-from .usable import unusable_rows, usable_ids, without_rows
+from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
 __all__ = [
+    "RESERVED_NAMES",
     "EmbeddingTables",
     "Location",
     "ResizePlan",

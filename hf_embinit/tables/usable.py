@@ -16,10 +16,12 @@ logger = logging.getLogger(__name__)
 
 RESERVED_NAMES = re.compile(
     r"^(\[unused_?\d+\]|<unused_?\d+>|<extra_id_\d+>|<\|?_?reserved[^>]*>|\[reserved[^\]]*\]|madeupword\d+|"
-    r"<SPECIAL_\d+>|<dummy\w*>|<\|extra_?\d+\|>|<\|unused_?\d+\|>)$",
+    r"<SPECIAL_\d+>|<dummy\w*>|<\|extra_?\d+\|>|<\|unused_?\d+\|>|<\|dummy_\d+\|>|<\|placeholder\d+\|>|"
+    r"<\|extratoken_\d+\|>|\[control_\d+\]|\[unused_token_\d+\]|>>unused_\d+<<|<｜place▁holder▁no▁\d+｜>)$",
     re.IGNORECASE,
 )
-"""Names of tokens kept in reserve by the vocabularies of BERT, Gemma, T5, Llama 3, fairseq and Qwen."""
+"""Names of tokens kept in reserve by the vocabularies of BERT, Gemma, T5, Llama 3, fairseq, Qwen, Phi,
+Mistral, InternLM, Falcon and DeepSeek."""
 
 
 def unusable_rows(
@@ -52,7 +54,7 @@ def unusable_rows(
             found["padding"] = [table.padding_index]
         found.update(_never_trained(without_rows(old, broken), frozenset(broken)))
         if tokens is not None:
-            starts = frozenset("[<mM")  # of the names above: most tokens need no closer look
+            starts = frozenset("[<>mM")  # of the names above: most tokens need no closer look
             found["reserved"] = [
                 i for i, token in enumerate(tokens) if token[:1] in starts and RESERVED_NAMES.match(token)
             ]

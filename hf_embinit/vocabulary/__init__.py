@@ -14,12 +14,14 @@ from .proposals import propose_tokens
 from .pruning import PruneReport, prune_vocabulary
 from .report import DistributionShift, ExpansionReport, TokenPlan
 from .shift import shift_by_prefix
+from .slots import Slots
 
 __all__ = [
     "DistributionShift",
     "ExpansionReport",
     "Finding",
     "PruneReport",
+    "Slots",
     "TokenPlan",
     "VocabularyCallback",
     "carry_vocabulary",

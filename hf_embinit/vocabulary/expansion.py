@@ -19,9 +19,10 @@ from ..resize import change, fill_report
 from ..rows import MadeRows, Override, RowRequest, check_init, make_rows, splitter
 from ..tables import EmbeddingTables, ResizePlan, Side
 from .new_row_training import token_modules
-from .new_tokens import CheckedTokens, check_new_tokens
+from .new_tokens import CheckedTokens, append, check_new_tokens
 from .report import ExpansionReport, TokenPlan
 from .shift import ShiftMeter, smallest_distance
+from .slots import SlotFiller, Slots
 
 
 def expand_vocabulary(
@@ -38,6 +39,7 @@ def expand_vocabulary(
     vectors: Any = None,
     exclude_rows: Collection[int] | None = None,
     side: Side = "shared",
+    slots: Slots | None = None,
     **options: Any,
 ) -> ExpansionReport:
     """Adds tokens to `tokenizer` and rows for them to every table of `model`, in place, and says what it did.
@@ -58,6 +60,10 @@ def expand_vocabulary(
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
         exclude_rows: old rows that statistics leave out; by default padding, reserved and never-trained ones.
         side: `source` or `target` for a model with two vocabularies.
+        slots: `"reserved"` gives the new tokens the ids of unused ones (`[unused3]`, `<extra_id_99>`,
+            `<|reserved_special_token_7|>`), which are renamed in the tokenizer, so that no table changes its
+            shape. Those that the configuration, a chat template or a post-processor names count as used. Or
+            the ids to take, in the order of the tokens, of tokens without a role that no other is made of.
 
     Raises:
         UnknownNameError: `init` is not registered.
@@ -67,14 +73,25 @@ def expand_vocabulary(
     tables = EmbeddingTables(model)
     old_rows = tables.vocab_size(side)
     given = {"vectors": vectors, "exclude_rows": exclude_rows}
-    checked, request = _request(tokenizer, new_tokens, init, seed, options, overrides or {}, given, side)
+    filler = None if slots is None else SlotFiller(model, tokenizer, slots, old_rows)
+    if filler is not None and pad_to_multiple_of is not None:
+        raise InvalidArgumentError(
+            f"pad_to_multiple_of={pad_to_multiple_of} grows the tables, which slots= is there to avoid: leave "
+            f"one of them out"
+        )
+    check_init(init, options)
+    put = append if filler is None else filler.fill
+    checked = check_new_tokens(tokenizer, new_tokens, side, put)
+    request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
     if len(checked.old.tokens) > old_rows:
         raise InvalidArgumentError(
             f"the tokenizer has ids up to {len(checked.old.tokens) - 1}, but the model has {old_rows} rows: "
             f"is this the model's own tokenizer?"
         )
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
-    plans = _plan(request, checked, old_rows)
+    if filler is not None:
+        filler.refuse_pieces(checked.id_of, checked.split)
+    plans = _plan(request, checked, old_rows, slots is not None)
     report = ExpansionReport(
         init=init,
         seed=seed,
@@ -94,21 +111,18 @@ def expand_vocabulary(
 
 def _request(
     tokenizer: Any,
-    new_tokens: Sequence[str | AddedToken],
+    checked: CheckedTokens,
     init: str,
     seed: int,
     options: dict[str, Any],
     overrides: Mapping[str, Override],
     given: dict[str, Any],
-    side: Side,
-) -> tuple[CheckedTokens, RowRequest]:
-    """The tokens to add and how their rows are made, both checked."""
-    check_init(init, options)
-    checked = check_new_tokens(tokenizer, new_tokens, side)
+) -> RowRequest:
+    """How the rows of checked tokens are made, checked."""
     for token in overrides:
         if token not in checked.id_of:
             raise InvalidArgumentError(f"overrides names {token!r}, which is none of the new tokens")
-    request = RowRequest(
+    return RowRequest(
         init,
         seed,
         options,
@@ -119,7 +133,6 @@ def _request(
         split=checked.split,
         **given,
     )
-    return checked, request
 
 
 def _expand(
@@ -137,7 +150,10 @@ def _expand(
     report.tables = fill_report(request, made)["tables"]
     _tell(report, tables, made, filled, side)
     measured = any(t.side == side for t in tables.output_tables) and not _is_empty(prefixes)
-    meter = ShiftMeter(tables.model, tokenizer, prefixes, plan.old_num, request.seed) if measured else None
+    slots = {p.slot: p.id for p in report.tokens if p.slot is not None}
+    meter = None
+    if measured:
+        meter = ShiftMeter(tables.model, tokenizer, prefixes, plan.old_num, request.seed, [*slots.values()])
     token_of = {i: token for token, i in checked.id_of.items()}
     told = {
         "init": request.init,
@@ -150,7 +166,18 @@ def _expand(
             {"name": t["name"], "side": side, "rows": t["rows"], "source": t["source"]} for t in report.tables
         ],
     }
-    change(tables, plan, made, "expand_vocabulary", told, lambda: tokenizer.add_tokens(checked.tokens))
+    if slots:
+        told["slots"] = slots
+        change(
+            tables,
+            None,
+            made,
+            "expand_vocabulary",
+            told,
+            lambda: vars(tokenizer).update(vars(checked.extended)),
+        )
+    else:
+        change(tables, plan, made, "expand_vocabulary", told, lambda: append(tokenizer, checked.tokens))
     if meter is not None:
         report.shift = meter.compare(filled)
 
@@ -211,7 +238,7 @@ def _is_empty(prefixes: Sequence[str] | None) -> bool:
     return prefixes is not None and len(prefixes) == 0
 
 
-def _plan(request: RowRequest, checked: CheckedTokens, old_rows: int) -> list[TokenPlan]:
+def _plan(request: RowRequest, checked: CheckedTokens, old_rows: int, renames: bool) -> list[TokenPlan]:
     """What each new token will be made of. Raises what the initialiser would, before anything is changed."""
     tokenizer, old_tokens = request.old_tokenizer, checked.old.tokens
 
@@ -234,11 +261,13 @@ def _plan(request: RowRequest, checked: CheckedTokens, old_rows: int) -> list[To
     shared = dict(zip(plain, pieces(request.record, plain, request.options), strict=True))
     plans = []
     for token, i in checked.id_of.items():
+        slot = old_tokens[i] if renames else None
         if i in request.others:
             record, options = request.others[i]
-            plans.append(TokenPlan(token, i, i < old_rows, record.name, pieces(record, [token], options)[0]))
+            source = pieces(record, [token], options)[0]
+            plans.append(TokenPlan(token, i, i < old_rows, record.name, source, slot))
         else:
-            plans.append(TokenPlan(token, i, i < old_rows, request.init, shared[token]))
+            plans.append(TokenPlan(token, i, i < old_rows, request.init, shared[token], slot))
     return plans
 
 

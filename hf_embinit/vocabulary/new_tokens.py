@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +45,19 @@ class CheckedTokens:
         return Vocabulary(tokens, frozenset(special), self.old.added | (set(self.ids) - special))
 
 
+Put = Callable[[Any, list[str | AddedToken]], object]
+"""Puts tokens into a tokenizer."""
+
+
+def append(tokenizer: Any, tokens: list[str | AddedToken]) -> None:
+    """Gives tokens the ids behind all others."""
+    tokenizer.add_tokens(tokens)
+
+
 def check_new_tokens(
-    tokenizer: Any, new_tokens: Sequence[str | AddedToken], side: Side = "shared"
+    tokenizer: Any, new_tokens: Sequence[str | AddedToken], side: Side = "shared", put: Put = append
 ) -> CheckedTokens:
-    """The tokens to add; `tokenizer` itself stays as it is.
+    """The tokens to add by `put`; `tokenizer` itself stays as it is.
 
     Empty and blank strings, and tokens that the tokenizer would never produce, raise `InvalidArgumentError`.
     Tokens given twice, tokens that are in the vocabulary (or whose text is one token of it) and tokens
@@ -57,7 +66,7 @@ def check_new_tokens(
     old = read_vocabulary(tokenizer, side)
     wanted, split = _wanted(tokenizer, new_tokens, old)
     extended = copy.deepcopy(tokenizer)
-    extended.add_tokens(list(wanted.values()))
+    put(extended, list(wanted.values()))
     ids = [int(i) for i in extended.convert_tokens_to_ids(list(wanted))]
     id_of = dict(zip(wanted, ids, strict=True))
     _check_use(extended, id_of)

@@ -22,11 +22,14 @@ class TokenPlan:
     init: str
     source: list[str] | None
     """Old tokens whose rows it is made of; None for initialisers that use the whole table or none of it."""
+    slot: str | None = None
+    """The unused token that it takes the place of."""
 
     def __str__(self) -> str:
         of = f" of {' + '.join(map(printable, self.source))}" if self.source else ""
         none = " without a source: the mean of the old rows" if self.source == [] else ""
-        return f"{self.id:>7} {self.token!r}: {self.init}{of}{none}{' (padding row)' if self.reused else ''}"
+        row = f" (was {self.slot!r})" if self.slot else " (padding row)" if self.reused else ""
+        return f"{self.id:>7} {self.token!r}: {self.init}{of}{none}{row}"
 
 
 @dataclass

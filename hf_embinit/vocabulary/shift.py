@@ -32,17 +32,24 @@ class ShiftMeter:
     """Reads the distributions of a model before its vocabulary grows, and compares them afterwards.
 
     Every position of every prefix gives one distribution. Without prefixes it takes texts that the model
-    itself writes (ids drawn at random for models that do not generate from a prefix alone).
+    itself writes (ids drawn at random for models that do not generate from a prefix alone), without the ids
+    `avoid`, whose rows will change.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Any, prefixes: Sequence[str] | None, num_rows: int, seed: int
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        prefixes: Sequence[str] | None,
+        num_rows: int,
+        seed: int,
+        avoid: Sequence[int] = (),
     ):
         self.model = model
         generator = torch.Generator().manual_seed(seed)
         limit = max(16, _MAX_LOGITS // num_rows)
         if prefixes is None:
-            self.ids = [_generated(model, tokenizer, num_rows, generator)]
+            self.ids = [_generated(model, tokenizer, num_rows, generator, avoid)]
         else:
             self.ids = [torch.tensor([i]) for i in tokenizer(list(prefixes))["input_ids"] if i]
         total = sum(i.numel() for i in self.ids)
@@ -132,10 +139,15 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
     return logits.flatten(0, 1).float().cpu()
 
 
-def _generated(model: PreTrainedModel, tokenizer: Any, num_rows: int, generator: torch.Generator) -> Tensor:
+def _generated(
+    model: PreTrainedModel, tokenizer: Any, num_rows: int, generator: torch.Generator, avoid: Sequence[int]
+) -> Tensor:
     """Ids `[B, T]` of texts to compare on."""
     vocabulary = min(len(tokenizer), num_rows)
-    ids = torch.randint(vocabulary, (GENERATED_TEXTS, GENERATED_LENGTH), generator=generator)
+    allowed = torch.ones(vocabulary, dtype=torch.bool)
+    allowed[[i for i in avoid if i < vocabulary]] = False
+    choice = allowed.nonzero().flatten()
+    ids = choice[torch.randint(len(choice), (GENERATED_TEXTS, GENERATED_LENGTH), generator=generator)]
     if not model.can_generate() or model.config.is_encoder_decoder:
         return ids
     if tokenizer.bos_token_id is not None:
@@ -144,7 +156,7 @@ def _generated(model: PreTrainedModel, tokenizer: Any, num_rows: int, generator:
         logits = next_token_logits(model, ids[:, :length])
         if logits is None:
             break
-        last = logits.view(GENERATED_TEXTS, length, -1)[:, -1, :vocabulary]
+        last = logits.view(GENERATED_TEXTS, length, -1)[:, -1, :vocabulary].masked_fill(~allowed, -torch.inf)
         ids[:, length] = torch.multinomial(last.softmax(-1), 1, generator=generator).flatten()
     return ids
 
