@@ -76,8 +76,7 @@ def expand_vocabulary(
     filler = None if slots is None else SlotFiller(model, tokenizer, slots, old_rows)
     if filler is not None and pad_to_multiple_of is not None:
         raise InvalidArgumentError(
-            f"pad_to_multiple_of={pad_to_multiple_of} grows the tables, which slots= is there to avoid: leave "
-            f"one of them out"
+            f"pad_to_multiple_of={pad_to_multiple_of} grows the tables, which slots= avoids: give one of them"
         )
     check_init(init, options)
     put = append if filler is None else filler.fill
