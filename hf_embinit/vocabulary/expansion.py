@@ -73,14 +73,9 @@ def expand_vocabulary(
     tables = EmbeddingTables(model)
     old_rows = tables.vocab_size(side)
     given = {"vectors": vectors, "exclude_rows": exclude_rows}
-    filler = None if slots is None else SlotFiller(model, tokenizer, slots, old_rows)
-    if filler is not None and pad_to_multiple_of is not None:
-        raise InvalidArgumentError(
-            f"pad_to_multiple_of={pad_to_multiple_of} grows the tables, which slots= avoids: give one of them"
-        )
+    filler = None if slots is None else SlotFiller(model, tokenizer, slots, old_rows, pad_to_multiple_of)
     check_init(init, options)
-    put = append if filler is None else filler.fill
-    checked = check_new_tokens(tokenizer, new_tokens, side, put)
+    checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
     if len(checked.old.tokens) > old_rows:
         raise InvalidArgumentError(
@@ -88,9 +83,7 @@ def expand_vocabulary(
             f"is this the model's own tokenizer?"
         )
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
-    if filler is not None:
-        filler.refuse_pieces(checked.id_of, checked.split)
-    plans = _plan(request, checked, old_rows, slots is not None)
+    plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
         init=init,
         seed=seed,
@@ -237,9 +230,13 @@ def _is_empty(prefixes: Sequence[str] | None) -> bool:
     return prefixes is not None and len(prefixes) == 0
 
 
-def _plan(request: RowRequest, checked: CheckedTokens, old_rows: int, renames: bool) -> list[TokenPlan]:
+def _plan(
+    request: RowRequest, checked: CheckedTokens, old_rows: int, filler: SlotFiller | None
+) -> list[TokenPlan]:
     """What each new token will be made of. Raises what the initialiser would, before anything is changed."""
     tokenizer, old_tokens = request.old_tokenizer, checked.old.tokens
+    if filler is not None:
+        filler.refuse_pieces(checked.id_of, checked.split)
 
     def pieces(record: Initializer, texts: list[str], options: Mapping[str, Any]) -> list[list[str] | None]:
         if record.pieces is None:
@@ -260,7 +257,7 @@ def _plan(request: RowRequest, checked: CheckedTokens, old_rows: int, renames: b
     shared = dict(zip(plain, pieces(request.record, plain, request.options), strict=True))
     plans = []
     for token, i in checked.id_of.items():
-        slot = old_tokens[i] if renames else None
+        slot = None if filler is None else old_tokens[i]
         if i in request.others:
             record, options = request.others[i]
             source = pieces(record, [token], options)[0]

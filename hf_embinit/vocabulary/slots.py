@@ -27,7 +27,13 @@ class SlotFiller:
     Raises `InvalidArgumentError` for ids that cannot be taken, and for tokenizers that cannot be edited.
     """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: Any, slots: Slots, rows: int):
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Any, slots: Slots, rows: int, pad_to_multiple_of: int | None
+    ):
+        if pad_to_multiple_of is not None:
+            raise InvalidArgumentError(
+                f"pad_to_multiple_of={pad_to_multiple_of} grows the tables, which slots= avoids: give one"
+            )
         self.names = vocabulary(tokenizer)
         self.named = slots == "reserved"
         used = _used(model, tokenizer, rows)
