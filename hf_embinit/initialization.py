@@ -40,6 +40,12 @@ class TableReport:
     """Moments of the table before, padding row left out."""
     after: dict[str, Any]
     """Moments of the table after, padding row left out."""
+    channel: dict[str, Any] | None = None
+    """Of `*_orthogonal`: the dimensions that are the positions', the table's energy there, and the
+    `position_scale` that suits it (`position_scale_now` is the model's)."""
+    map: Tensor | None = None
+    """Of `*_orthogonal`: the orthogonal map `[D, D]`, float64, that turned the rows: times its transpose,
+    rows are turned back. Not in `to_dict()`; the channel has its digest."""
 
 
 @dataclass
@@ -53,7 +59,8 @@ class InitReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-serialisable values."""
-        return asdict(self)
+        tables = [{k: v for k, v in asdict(replace(t, map=None)).items() if k != "map"} for t in self.tables]
+        return {**asdict(replace(self, tables=[])), "tables": tables}
 
     def __str__(self) -> str:
         lines = [f"{self.init} (seed {self.seed})"]
@@ -65,6 +72,8 @@ class InitReport:
                 found = f"{t.coverage['types_found']} of {t.coverage['types']} tokens found"
                 line += f", {found} in {t.source['name']}"
             lines.append(line)
+            if t.channel is not None:
+                lines.append(f"    {_told_of_channel(t.channel)}")
         return "\n".join(lines)
 
 
@@ -142,7 +151,19 @@ def _report(made: MadeRows, covered: Coverage | None, before: dict[str, Any]) ->
         coverage=None if covered is None else covered.to_dict(),
         before=before,
         after={},
+        channel=made.context.report.get("channel"),
+        map=made.context.report.get("map"),
     )
+
+
+def _told_of_channel(channel: dict[str, Any]) -> str:
+    """One line of the report on a table that was turned out of the positions' way."""
+    line = (
+        f"{channel['positions']} positions have {channel['dimensions']} dimensions, where the table's energy "
+        f"was {channel['energy_before']:.2%} and is {channel['energy_after']:.2%}"
+    )
+    now, wanted = channel["position_scale_now"], channel["position_scale"]
+    return f"{line}; recommended position_scale: {wanted:.2g} (the model has {now:.2g})"
 
 
 def _entry(report: TableReport) -> dict[str, Any]:
@@ -153,6 +174,7 @@ def _entry(report: TableReport) -> dict[str, Any]:
         "rows": [0, report.rows],
         "source": report.source,
         "coverage": report.coverage,
+        **({} if report.channel is None else {"channel": report.channel}),
     }
 
 

@@ -24,7 +24,17 @@ from torch import Tensor
 
 from .errors import InvalidArgumentError
 from .initializers import InitContext, Initializer, get_initializer
-from .tables import EmbeddingTables, ResizePlan, RowsOf, Side, Table, unusable_rows, usable_ids, without_rows
+from .tables import (
+    EmbeddingTables,
+    ResizePlan,
+    RowsOf,
+    Side,
+    Table,
+    input_positions,
+    unusable_rows,
+    usable_ids,
+    without_rows,
+)
 from .tokens import Vocabulary, read_vocabulary, split_texts, token_family, word_candidates
 from .vectors import PretrainedVectors, load_vectors
 
@@ -265,6 +275,8 @@ class _Maker:
                     allow_pickle=self.request.allow_pickle,
                 )
             context.vectors = self._vectors[key]
+        if "positions" in record.needs:
+            context.positions = input_positions(self.tables.model, table.embedding_dim)
         rows = record.fn(context, **options)
         if tuple(rows.shape) != context.shape:
             raise InvalidArgumentError(

@@ -14,7 +14,7 @@ from ..initializers import list_initializers
 from ..records import read_records, results_table
 from ..studies import list_studies, load_study
 
-_BLOCK = re.compile(r"(<!-- (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (\w+) -->\n)((?:(?!<!--).)*)(<!-- end -->)", re.DOTALL)
 _SHOWN_RESULTS = ("translate", "sentiment")
 _MAKES = {"table": "a whole table", "rows": "rows for new tokens"}
 PAPERS = [

@@ -51,6 +51,7 @@ _SETTINGS = {
     "norm_position": "layer norm",
     "dropout_rate": "dropout",
     "position_encoding": "positions",
+    "position_scale": "factor of the positions",
     "freeze_embeddings": "embeddings frozen",
     "num_beams": "beams",
     "bf16": "bf16",

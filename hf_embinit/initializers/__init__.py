@@ -7,7 +7,8 @@ Importing this room fills the registry. Nothing here knows a model: `hf_embinit.
 from __future__ import annotations
 
 from . import new_tokens, pretrained, random
-from .context import InitContext
+from .context import InitContext, InputPositions
+from .orthogonal import turned_away
 from .registry import (
     DuplicateNameError,
     Initializer,
@@ -21,6 +22,7 @@ __all__ = [
     "DuplicateNameError",
     "InitContext",
     "Initializer",
+    "InputPositions",
     "Registry",
     "get_initializer",
     "list_initializers",
@@ -28,4 +30,5 @@ __all__ = [
     "pretrained",
     "random",
     "register_initializer",
+    "turned_away",
 ]

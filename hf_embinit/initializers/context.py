@@ -14,6 +14,18 @@ from ..errors import InvalidArgumentError
 from ..vectors import PretrainedVectors
 
 
+@dataclass(frozen=True)
+class InputPositions:
+    """The fixed position encodings that a model adds to `scale * row`."""
+
+    encodings: Tensor
+    """`[P, D]`, at `position_scale` 1."""
+    scale: float
+    """What rows are multiplied by first: sqrt(D) in most models."""
+    position_scale: float = 1.0
+    """What the model multiplies the encodings by."""
+
+
 @dataclass
 class InitContext:
     """One request for rows. An initialiser returns a float32 tensor `[num_rows, embedding_dim]` on the CPU or
@@ -37,6 +49,8 @@ class InitContext:
     padding_row: int | None = None
     """Row (0..R-1) of the padding token, left out of statistics; the caller sets it to zero."""
     vectors: PretrainedVectors | None = None
+    positions: InputPositions | str | None = None
+    """What is added to the rows, or why nothing fixed is; for initialisers that need `positions`."""
     existing: Tensor | None = None
     """`[N_old, D]`: the table as it was, when rows are added beside it."""
     usable_ids: Tensor | None = None

@@ -18,8 +18,9 @@ from ..moments import ShuffleMode, shuffle, standardize, xavier_std
 from ..tokens import align
 from ..vectors import PretrainedVectors
 from .context import InitContext
+from .orthogonal import Turn, orthogonal_rows
 from .random import xavier_rows
-from .registry import register_initializer
+from .registry import Count, Share, register_initializer
 
 SOURCES = {
     "glove": "GloVe word vectors",
@@ -115,6 +116,32 @@ def _register(source: str, description: str) -> None:
         std = xavier_std(context.num_embeddings, context.embedding_dim)
         rows = standardize(selected.rows, 0.0, std, per_dimension=per_dimension)
         return _place(context, selected, rows, xavier_rows(context, context.num_rows - len(rows)))
+
+    @register_initializer(
+        f"{source}_orthogonal",
+        summary=f"{description}, standardized to Xavier's and turned out of the positions' way",
+        reference="this package, for the open problem of Kim et al. 2024, section 8",
+        needs=("vectors", "tokens", "positions"),
+        defaults=defaults,
+    )
+    def to_orthogonal(
+        context: InitContext,
+        *,
+        positions: Count = 64,
+        energy: Share = 0.9999,
+        empty: bool = True,
+        turn: Turn = "least",
+    ) -> Tensor:
+        """The rows of `<source>_xavier`, turned such that the span of the first `positions` encodings (the
+        dimensions that hold the share `energy` of their squared length) gets the table's `least` energetic
+        directions, and taken out of that span; `empty=False` only turns. `turn="most"`, `"random"` and
+        `"none"` are controls."""
+        name = f"{source}_orthogonal"
+        selected = _select(context, name)
+        std = xavier_std(context.num_embeddings, context.embedding_dim)
+        rows = standardize(selected.rows.double(), 0.0, std)
+        options = {"positions": positions, "energy": energy, "empty": empty, "turn": turn}
+        return _place(context, selected, *orthogonal_rows(context, name, rows, **options))
 
     @register_initializer(
         f"{source}_shuffled",

@@ -70,11 +70,16 @@ class Registry(Generic[T]):
 Purpose = Literal["table", "rows"]
 """What an initialiser makes: a whole `table` (rows beside an old one too), or only such new `rows`."""
 
-Needs = Literal["vectors", "existing", "tokens", "tokenizer"]
-"""What an initialiser reads: pre-trained vectors, the old table, token strings, the old tokenizer."""
+Needs = Literal["vectors", "existing", "tokens", "tokenizer", "positions"]
+"""What an initialiser reads: pre-trained vectors, the old table, token strings, the old tokenizer, the
+position encodings of the model."""
 
-NotNegative = Annotated[float, "at least 0"]
+NotNegative = Annotated[float, "a finite number at least 0", lambda x: x >= 0]
 """A finite number that is not below zero."""
+Share = Annotated[float, "a number above 0 and at most 1", lambda x: 0 < x <= 1]
+"""A part of a whole."""
+Count = Annotated[int, "a whole number of 1 or more", lambda x: x >= 1]
+"""How many."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,8 @@ def _unmet(hint: Any, value: Any) -> str | None:
         return None if isinstance(value, bool) else "True or False"
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
     if origin is Annotated:
-        return None if number and value >= 0 else f"a finite number {parts[1]}"
+        kind, wanted, holds = parts
+        return None if number and (kind is not int or isinstance(value, int)) and holds(value) else wanted
     if hint is float:
         return None if number else "a finite number"
     known = [part for part in parts if part is not type(None)]  # `float | None`

@@ -65,14 +65,19 @@ class PositionEncoding(nn.Module):
         self.config = config
         self.bidirectional = bidirectional
         if config.position_encoding == "sinusoidal":
-            table = sinusoidal_table(
-                config.max_position_embeddings, config.d_model, config.position_encoding_base
-            )
-            self.register_buffer("table", table, persistent=False)
+            self.register_buffer("table", self.sines(), persistent=False)
         elif config.position_encoding == "learned":
             self.embed_positions = nn.Embedding(config.max_position_embeddings, config.d_model)
         elif config.position_encoding == "relative":
             self.relative_bias = nn.Embedding(config.relative_attention_num_buckets, config.num_heads)
+
+    def sines(self) -> Tensor:
+        """`[positions, D]`: the sinusoidal encodings of the config, as they are added."""
+        config = self.config
+        table = sinusoidal_table(
+            config.max_position_embeddings, config.d_model, config.position_encoding_base
+        )
+        return table * config.position_scale
 
     def add(self, hidden_states: Tensor, position_ids: Tensor, length: int | Tensor) -> Tensor:
         """`[B, T, D]` plus the row of each position; a `length` (with past tokens) over the limit raises."""

@@ -6,6 +6,7 @@ hf_embinit is not installed. Annotations are not strings here, because `@strict`
 """
 
 import copy
+import math
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -63,6 +64,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
     position_encoding: Literal["sinusoidal", "learned", "rotary", "relative", "none"] = "sinusoidal"
     position_encoding_base: float | int = 10000
     """Base of the sinusoidal and rotary frequencies."""
+    position_scale: float | int = 1
+    """Factor of the sinusoidal encodings. As published 1; less lets more of the embeddings through."""
     max_position_embeddings: int = 5000
     """Positions of the sinusoidal and learned tables; the other encodings have no limit."""
     relative_attention_num_buckets: int = 32
@@ -137,6 +140,16 @@ class VanillaTransformerConfig(PreTrainedConfig):
             raise ValueError(f"layer_norm_epsilon is {self.layer_norm_epsilon}; it must be above 0.")
         if not self.position_encoding_base > 1:
             raise ValueError(f"position_encoding_base is {self.position_encoding_base}; it must be above 1.")
+        if not 0 < self.position_scale < math.inf:
+            raise ValueError(
+                f"position_scale is {self.position_scale}; it must be above 0 and finite "
+                "(position_encoding='none' leaves positions out)."
+            )
+        if self.position_scale != 1 and self.position_encoding != "sinusoidal":
+            raise ValueError(
+                f"position_scale={self.position_scale} is for position_encoding='sinusoidal' alone, not for "
+                f"{self.position_encoding!r}."
+            )
         if self.relative_attention_num_buckets < 4 or self.relative_attention_num_buckets % 2:
             raise ValueError(
                 f"relative_attention_num_buckets is {self.relative_attention_num_buckets}; "

@@ -24,7 +24,6 @@ from .blocks_vanilla_transformer import (
     VanillaTransformerAttention,
     VanillaTransformerLayer,
     positions_from_mask,
-    sinusoidal_table,
 )
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .cpu_training_vanilla_transformer import drop
@@ -61,11 +60,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             init.zeros_(module.bias)
         elif isinstance(module, PositionEncoding) and self.config.position_encoding == "sinusoidal":
             # Not in checkpoints, and `from_pretrained` builds on the meta device.
-            config = self.config
-            table = sinusoidal_table(
-                config.max_position_embeddings, config.d_model, config.position_encoding_base
-            )
-            init.copy_(cast(Tensor, module.table), table)
+            init.copy_(cast(Tensor, module.table), module.sines())
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ..tokens import Side
 from .discovery import unwrap
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
+from .positions import input_positions
 from .table import Location, Table, TiedTensor
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
@@ -21,6 +22,7 @@ __all__ = [
     "Side",
     "Table",
     "TiedTensor",
+    "input_positions",
     "unusable_rows",
     "unwrap",
     "usable_ids",

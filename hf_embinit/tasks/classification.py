@@ -146,6 +146,7 @@ none. A `warmup_steps` below 1 is a share of all steps."""
 
 VANILLA = {
     "position_encoding": "sinusoidal",
+    "position_scale": 1.0,
     "norm_position": "post",
     "dropout_rate": 0.1,
     "freeze_embeddings": False,

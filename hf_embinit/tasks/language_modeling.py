@@ -54,7 +54,12 @@ TASK = TaskSpec(
     },
     auto_class="AutoModelForCausalLM",
     pipeline_tag="text-generation",
-    settings={"position_encoding": "sinusoidal", "norm_position": "pre", "dropout_rate": 0.1},
+    settings={
+        "position_encoding": "sinusoidal",
+        "position_scale": 1.0,
+        "norm_position": "pre",
+        "dropout_rate": 0.1,
+    },
 )
 
 

@@ -97,6 +97,7 @@ TASK = TaskSpec(
         "adam_epsilon": 1e-9,
         "lr_scheduler_type": "constant",
         "position_encoding": "sinusoidal",
+        "position_scale": 1.0,
         "norm_position": "post",
         "dropout_rate": 0.1,
     },

@@ -83,6 +83,10 @@ class VanillaArguments(InitArguments):
         "Vanilla: how positions enter. Default: sinusoidal.",
         choices=["sinusoidal", "learned", "rotary", "relative", "none"],
     )
+    position_scale: float | None = flag(
+        None,
+        "Vanilla: factor of the sinusoidal positions; less lets more of the embeddings through. Default: 1.",
+    )
     norm_position: str | None = flag(
         None, "Vanilla: LayerNorm after or before each block. Default: by task.", choices=["post", "pre"]
     )

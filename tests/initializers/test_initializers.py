@@ -9,7 +9,8 @@ import torch
 from scipy import stats
 
 from hf_embinit.errors import InvalidArgumentError
-from hf_embinit.initializers import InitContext, get_initializer, list_initializers
+from hf_embinit.initializers import InitContext, InputPositions, get_initializer, list_initializers
+from hf_embinit.measures import position_encoding
 from hf_embinit.moments import xavier_bound, xavier_std
 from hf_embinit.vectors import PretrainedVectors
 
@@ -36,6 +37,7 @@ def context(seed: int = 0, **fields) -> InitContext:
         "generator": torch.Generator().manual_seed(seed),
         "tokens": [f"w{i}" for i in range(N)],
         "vectors": source_vectors(),
+        "positions": InputPositions(position_encoding(100, D), math.sqrt(D)),
     }
     return InitContext(**{**values, **fields})
 

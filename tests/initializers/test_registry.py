@@ -19,13 +19,19 @@ def test_every_name_of_the_design_is_registered() -> None:
     names = {r.name for r in list_initializers()}
     assert {"xavier", "normal", "zeros"} <= names
     for source in SOURCES:
-        assert {source, f"{source}_xavier", f"{source}_shuffled", f"xavier_{source}"} <= names
+        assert {
+            source,
+            f"{source}_xavier",
+            f"{source}_orthogonal",
+            f"{source}_shuffled",
+            f"xavier_{source}",
+        } <= names
     assert initializers.InitContext is not None
 
 
 def test_listing_by_pattern_is_sorted_and_one_line_each() -> None:
     records = list_initializers("glove*")
-    assert [r.name for r in records] == ["glove", "glove_shuffled", "glove_xavier"]
+    assert [r.name for r in records] == ["glove", "glove_orthogonal", "glove_shuffled", "glove_xavier"]
     assert all("\n" not in str(r) and r.reference and r.summary for r in list_initializers())
 
 

@@ -67,6 +67,9 @@ def test_saved_and_loaded_with_its_events(tmp_path):
         ({"decoder_vocab_size": 3}, "eos_token_id is 3, outside the vocabulary of 3 tokens"),
         ({"share_encoder_decoder_embeddings": True, "decoder_vocab_size": 9}, "needs one vocabulary"),
         ({"scale_embeddings": "yes"}, "expected bool, got str"),
+        ({"position_scale": 0}, "position_scale is 0; it must be above 0"),
+        ({"position_scale": float("inf")}, "position_scale is inf; it must be above 0 and finite"),
+        ({"position_scale": 0.5, "position_encoding": "rotary"}, "for position_encoding='sinusoidal' alone"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_sentence(arguments, sentence):

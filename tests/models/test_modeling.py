@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -321,6 +322,31 @@ def test_input_is_scaled_then_given_positions():
     plain.layers[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
     plain(ids)
     torch.testing.assert_close(seen[1], plain.embed_tokens.weight[ids])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_position_scale_multiplies_the_positions_also_when_loaded(kind, tmp_path):
+    scaled, as_published = (small(kind, position_scale=scale) for scale in (0.1, 1))
+    stacks = [m for m in scaled.modules() if type(m).__name__ == "PositionEncoding"]
+    assert stacks and all(torch.equal(m.table, sinusoidal_table(64, 32) * 0.1) for m in stacks)
+    ids = tokens(2, 7)
+    inputs = {"input_ids": ids} | ({"decoder_input_ids": ids} if kind is KINDS[0] else {})
+    assert not torch.allclose(scaled(**inputs).logits, as_published(**inputs).logits, atol=1e-3)
+    scaled.save_pretrained(tmp_path)
+    assert torch.equal(kind.from_pretrained(tmp_path)(**inputs).logits, scaled(**inputs).logits)
+
+
+def test_a_checkpoint_from_before_position_scale_gives_the_same_numbers(tmp_path):
+    model, ids = small(), tokens(2, 7)
+    assert torch.equal(model.model.encoder.positions.table, sinusoidal_table(64, 32))  # to the last bit
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config.pop("position_scale") == 1
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    loaded = VanillaTransformerForConditionalGeneration.from_pretrained(tmp_path)
+    assert loaded.config.position_scale == 1
+    inputs = {"input_ids": ids, "decoder_input_ids": ids}
+    assert torch.equal(loaded(**inputs).logits, model(**inputs).logits)
 
 
 # --- saving
