@@ -92,6 +92,33 @@ def test_every_call_of_transformers_goes_through(build) -> None:
     assert model.get_input_embeddings().num_embeddings == 20
 
 
+def test_a_padded_table_keeps_its_rows_unless_one_means_it() -> None:
+    model = gpt2(vocab_size=128)
+    spread(model)
+    before = model.transformer.wte.weight.detach().clone()
+    patch(model)
+    with pytest.warns(VocabularyWarning, match=r"keep their 128 rows, though 66 were asked for: .*padded"):
+        module = model.resize_token_embeddings(V + 5)
+    assert module.num_embeddings == model.config.vocab_size == model.vocab_size == 128
+    assert torch.equal(model.transformer.wte.weight, before)
+    with patched(), pytest.warns(VocabularyWarning, match="keep their 128 rows"):
+        unpatch(model).resize_token_embeddings(V + 5, pad_to_multiple_of=4)
+    patch(model, shrink="allow").resize_token_embeddings(V + 5)
+    assert model.config.vocab_size == V + 5
+    for wrong in ("no", None, True):
+        with pytest.raises(InvalidArgumentError, match=f"shrink={wrong!r}: expected 'refuse' or 'allow'"):
+            patch(gpt2(), shrink=wrong)
+
+
+def test_rows_that_tokens_have_are_not_cut_off() -> None:
+    model, tokenizer = llama(vocab_size=V + 9), word_tokenizer(V)
+    patch(model, tokenizer=tokenizer)
+    with pytest.warns(VocabularyWarning, match="though 58 were asked for: the tokenizer has 3 tokens beyond"):
+        model.resize_token_embeddings(V - 3)
+    model.resize_token_embeddings(V)
+    assert model.config.vocab_size == V
+
+
 def test_marian_with_padding_has_a_bias_as_long_as_its_logits() -> None:
     model = patch(marian())
     model.resize_token_embeddings(V + 3, pad_to_multiple_of=16)

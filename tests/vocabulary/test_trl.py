@@ -8,8 +8,16 @@ import pickle
 import pytest
 import torch
 from builders.tiny_tokenizers import logits, model, tokenizer
+from tokenizers import AddedToken
 
-from hf_embinit import VocabularyCallback, expand_vocabulary, load_adapter, peft_config_for_new_tokens
+from hf_embinit import (
+    VocabularyCallback,
+    expand_vocabulary,
+    load_adapter,
+    patched,
+    peft_config_for_new_tokens,
+)
+from hf_embinit.errors import VocabularyWarning
 from hf_embinit.tables import EmbeddingTables
 
 trl = pytest.importorskip("trl", reason="TRL is not installed")
@@ -124,6 +132,78 @@ def test_its_checkpoint_grows_the_base(kind, ours, tmp_path) -> None:
     ids = torch.tensor([t(TEXT)["input_ids"]])
     loaded = load_adapter(base, tmp_path / "checkpoint-3").eval()
     assert torch.equal(logits(loaded, ids), logits(run.model.eval(), ids))
+
+
+def chat_source(folder) -> str:
+    """A tokenizer with a chat template, two control tokens and the end-of-text token of `tokenizer`."""
+    source = tokenizer("byte_level")
+    source.add_tokens([AddedToken(token, special=True) for token in ("<|turn|>", "<|over|>")])
+    source.chat_template = (
+        "{% for m in messages %}<|turn|>{{ m['role'] }} {% generation %}{{ m['content'] }}<|over|>"
+        "{% endgeneration %}{% endfor %}"
+    )
+    source.save_pretrained(folder)
+    return str(folder)
+
+
+def test_what_trl_does_alone(tmp_path) -> None:
+    """When this fails, TRL has changed, and `patched` may have less to do."""
+    m, t = model("gpt2", 512), tokenizer("byte_level")
+    m, _, added = trl.clone_chat_template(m, t, chat_source(tmp_path))
+    assert m.config.vocab_size == 384 and len(added) == 384 - 320
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cloned_chat_template_cuts_no_row_off_and_trains_no_dummy(kind, tmp_path) -> None:
+    clone_chat_template = trl.clone_chat_template
+    m, t = model(kind, 512), tokenizer("byte_level")
+    old = {n: p.detach().clone() for n, p in m.named_parameters()}
+    with patched(), pytest.warns(VocabularyWarning, match="keep their 512 rows"):
+        m, t, added = trl.clone_chat_template(m, t, chat_source(tmp_path))
+    assert m.config.vocab_size == m.get_input_embeddings().num_embeddings == len(t) == 512
+    assert t.convert_ids_to_tokens(added) == ["<|turn|>", "<|over|>"]
+    mean = old[EmbeddingTables(m).own_tables[0].name][:320].mean(0)
+    torch.testing.assert_close(m.get_input_embeddings().weight[added], mean.expand(2, -1))
+    for name, parameter in m.named_parameters():
+        if len(parameter) == 512:
+            kept = [i for i in range(512) if i not in added]
+            parameter, before = parameter[kept], old[name][kept]
+        else:
+            before = old[name]
+        assert torch.equal(parameter, before), name
+    assert trl.clone_chat_template is clone_chat_template
+    assert vars(trl.chat_template_utils)["clone_chat_template"] is clone_chat_template
+
+
+def test_sft_with_a_cloned_chat_template_trains_its_tokens_alone(tmp_path) -> None:
+    from datasets import Dataset
+    from peft import LoraConfig
+
+    m, t = model("llama", 512), tokenizer("byte_level")
+    t.pad_token = t.eos_token
+    chat = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": "a zyxomma"}]
+    args = trl.SFTConfig(
+        str(tmp_path / "out"),
+        max_steps=1,
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        disable_tqdm=True,
+        chat_template_path=chat_source(tmp_path / "source"),
+        per_device_train_batch_size=1,
+    )
+    config = LoraConfig(target_modules=["q_proj"], r=2)
+    with patched("mean_cov"), pytest.warns(VocabularyWarning, match="keep their 512 rows"):
+        run = trl.SFTTrainer(
+            m,
+            args=args,
+            train_dataset=Dataset.from_dict({"messages": [chat] * 2}),
+            processing_class=t,
+            peft_config=config,
+        )
+    run.train()
+    deltas = {n: p for n, p in run.model.named_parameters() if "trainable_tokens_delta" in n}
+    assert [len(p) for p in deltas.values()] == [2]
 
 
 def test_the_model_can_still_be_copied_pickled_and_saved(tmp_path) -> None:

@@ -1,0 +1,167 @@
+"""`patched`: every model of a thread, inside a `with`."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from transformers import PreTrainedModel
+
+from ..errors import UnsupportedModelError
+from ..tables import EmbeddingTables, unwrap
+from .hooks import RESIZE, RESIZE_DECODER, ResizeDecoderHook, ResizeHook
+from .request import Request, Shrink
+from .trl_templates import unwrap_trl, wrap_trl
+
+
+class _Active:
+    """One `with patched(...)`: each model gets a copy of the request, which remembers what it has filled."""
+
+    def __init__(self, request: Request):
+        self.request = request
+        self.of_model: WeakKeyDictionary[PreTrainedModel, Request] = WeakKeyDictionary()
+
+    def __call__(self, model: PreTrainedModel) -> Request:
+        return self.of_model.setdefault(model, copy.copy(self.request))
+
+
+_ACTIVE: ContextVar[_Active | None] = ContextVar("hf_embinit_patched", default=None)
+"""The innermost `with patched(...)` of this thread (or task)."""
+_lock = threading.Lock()
+_depth = 0
+_originals: dict[tuple[type, str], Callable[..., Any]] = {}
+
+
+@contextlib.contextmanager
+def patched(
+    init: str = "mean",
+    tokenizer: Any = None,
+    seed: int = 0,
+    *,
+    shrink: Shrink = "refuse",
+    **options: Any,
+) -> Iterator[None]:
+    """Inside the `with`, whatever model this thread resizes or builds gets its rows from `init`.
+
+    For scripts that one does not control: `with patched("xavier"): model = AutoModel.from_config(config)`, or
+    a helper that calls `resize_token_embeddings`. Takes the arguments of `patch`. Loaded rows are never
+    re-initialised. TRL's `clone_chat_template` fills the padding rows that its tokens land on and gives none
+    of its dummy tokens to PEFT. Afterwards, after an exception too, transformers is as it was and nothing of
+    the patch is left on the models; other threads never see it.
+    """
+    request = Request(init, tokenizer, seed, shrink, options)
+    _enter()
+    token = _ACTIVE.set(_Active(request))
+    try:
+        yield
+    finally:
+        _ACTIVE.reset(token)
+        _exit()
+
+
+def _enter() -> None:
+    global _depth
+    with _lock:
+        _depth += 1
+        for cls in [PreTrainedModel, *_subclasses(PreTrainedModel)]:
+            _wrap_class(cls)
+        wrap_trl(_request_of)
+
+
+def _request_of(model: PreTrainedModel) -> Request | None:
+    active = _ACTIVE.get()
+    return None if active is None else active(unwrap(model))
+
+
+def _exit() -> None:
+    global _depth
+    with _lock:
+        _depth -= 1
+        if _depth == 0:
+            for (cls, name), original in _originals.items():
+                if getattr(cls.__dict__.get(name), "_hf_embinit_original", None) is original:
+                    setattr(cls, name, original)
+            _originals.clear()
+            unwrap_trl()
+
+
+def _subclasses(cls: type) -> Iterator[type]:
+    children: list[type] = cls.__subclasses__()
+    for child in children:
+        yield child
+        yield from _subclasses(child)
+
+
+def _wrap_class(cls: type) -> None:
+    """Wraps the methods that a class defines itself. A class imported later is wrapped when it is built."""
+    wrappers = {
+        RESIZE: _wrap_resize,
+        RESIZE_DECODER: _wrap_resize_decoder,
+        "initialize_weights": _wrap_initialize,
+    }
+    for name, wrap in wrappers.items():
+        original = cls.__dict__.get(name)
+        if callable(original) and (cls, name) not in _originals:
+            if name == "initialize_weights" and cls is not PreTrainedModel:
+                continue
+            wrapper = wrap(original)
+            functools.update_wrapper(wrapper, original)
+            wrapper.__dict__["_hf_embinit_original"] = original
+            _originals[cls, name] = original
+            setattr(cls, name, wrapper)
+
+
+def _wrap_resize(original: Callable[..., Any]) -> Callable[..., Any]:
+    def resize_token_embeddings(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+        active = _ACTIVE.get()
+        if active is None:
+            return original(self, *args, **kwargs)
+        return ResizeHook(self, self, active(self))(*args, **kwargs)
+
+    return resize_token_embeddings
+
+
+def _wrap_resize_decoder(original: Callable[..., Any]) -> Callable[..., Any]:
+    def resize_decoder_token_embeddings(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+        active = _ACTIVE.get()
+        if active is None:
+            return original(self, *args, **kwargs)
+        return ResizeDecoderHook(self, self, active(self))(*args, **kwargs)
+
+    return resize_decoder_token_embeddings
+
+
+def _wrap_initialize(original: Callable[..., Any]) -> Callable[..., Any]:
+    def initialize_weights(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        active = _ACTIVE.get()
+        if active is not None:
+            with _lock:
+                for cls in type(self).__mro__:
+                    _wrap_class(cls)
+                wrap_trl(_request_of)  # imported since
+            _initialize_built(self, active.request)
+        return result
+
+    return initialize_weights
+
+
+def _initialize_built(model: PreTrainedModel, request: Request) -> None:
+    """Fills the token tables of a model that was just built (inner models are built before outer ones)."""
+    if not request.makes_tables:
+        return
+    try:
+        tables = EmbeddingTables(model)
+    except UnsupportedModelError:
+        return  # a vision tower, say
+    loaded = [t for t in tables.input_tables if getattr(t.parameter, "_is_hf_initialized", False)]
+    if loaded or any(t.parameter.is_meta for t in tables.input_tables):
+        return
+    model.config.embinit = None  # rows made from scratch: what the config said of others is void
+    request.make_tables(model)

@@ -1,0 +1,74 @@
+"""The methods that a patch puts in the place of transformers' own."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..tables import EmbeddingTables, Side
+from .request import Request, side_of
+
+RESIZE = "resize_token_embeddings"
+RESIZE_DECODER = "resize_decoder_token_embeddings"
+INIT = "_init_weights"
+
+
+class Hook:
+    """A method of one model instance that goes through a `Request`."""
+
+    def __init__(self, owner: PreTrainedModel, root: PreTrainedModel, request: Request):
+        self.owner, self.root, self.request = owner, root, request
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Hook:
+        owner = memo.get(id(self.owner), self.owner)
+        root = memo.get(id(self.root), owner)  # an inner model that is copied alone becomes its own root
+        return type(self)(owner, root, copy.deepcopy(self.request, memo))
+
+
+class ResizeHook(Hook):
+    """`resize_token_embeddings` of a patched model."""
+
+    side: Side | None = None
+
+    def __call__(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Module:
+        """As in transformers, but `mean_resizing` has no effect: the patch says how rows are made."""
+        if new_num_tokens is not None or pad_to_multiple_of is not None:
+            side = self.side or side_of(self.owner, self.root)
+            self.request.resize(self.owner, self.root, new_num_tokens, pad_to_multiple_of, side)
+        try:
+            return self.owner.get_input_embeddings()
+        except NotImplementedError:  # Perceiver
+            return EmbeddingTables(self.owner).input_tables[0].module
+
+
+class ResizeDecoderHook(ResizeHook):
+    """Marian's `resize_decoder_token_embeddings`."""
+
+    side = "target"
+
+    def __call__(
+        self,
+        new_num_tokens: int | None = None,
+        pad_to_multiple_of: int | None = None,
+        mean_resizing: bool = True,
+    ) -> nn.Module:
+        super().__call__(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        return next(t for t in EmbeddingTables(self.owner).input_tables if t.side == "target").module
+
+
+class InitHook(Hook):
+    """`_init_weights` of a patched model."""
+
+    def __call__(self, module: nn.Module) -> None:
+        type(self.owner)._init_weights(self.owner, module)
+        head = isinstance(module, nn.Linear) and self.root.get_output_embeddings() is module
+        if isinstance(module, nn.Embedding) or head:  # a tied head overwrites the table when its turn comes
+            self.request.make_table(self.root, module)

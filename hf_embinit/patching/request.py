@@ -1,0 +1,197 @@
+"""What a patch asks for: how rows shall be made, and which rows a resize may cut off."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import logging
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from ..resize import resize
+from ..rows import RowRequest, make_rows
+from ..tables import EmbeddingTables, ResizePlan, Side
+from ..tokens import vocabulary
+
+logger = logging.getLogger(__name__)
+
+_SHARED_OPTIONS = ("vectors", "overrides", "exclude_rows")
+"""What every initialiser of new rows takes, see `RowRequest`; the other options are the initialiser's own."""
+
+
+Shrink = Literal["refuse", "allow"]
+"""What becomes of a resize to fewer rows than there are."""
+
+_PADDED_TO = 64
+"""A table whose rows are a multiple of this is taken for padded, as those of Qwen, OLMo and T5 are."""
+
+
+class Request:
+    """How rows shall be made, for one model or (`patched`) each that comes along."""
+
+    def __init__(self, init: str, tokenizer: Any, seed: int, shrink: Shrink, options: Mapping[str, Any]):
+        if shrink not in ("refuse", "allow"):
+            raise InvalidArgumentError(f"shrink={shrink!r}: expected 'refuse' or 'allow'")
+        self.shrink = shrink
+        shared = {name: options[name] for name in _SHARED_OPTIONS if name in options}
+        own = {name: value for name, value in options.items() if name not in _SHARED_OPTIONS}
+        self.rows = RowRequest(init, seed, own, tokenizer, copy.deepcopy(tokenizer), **shared)
+        self.makes_tables = self.rows.record.purpose == "table"
+
+        tokens = {token for token in self.rows.overrides or () if isinstance(token, str)}
+        if tokens and tokenizer is None:
+            raise InvalidArgumentError(f"overrides names {min(tokens)!r}: give tokenizer= to look it up")
+        self.seen: dict[int, bytes] = {}
+        """Rows that no token has yet -> digest of what they were when the model was last looked at."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Request:
+        return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself
+
+    def look_at(self, tables: EmbeddingTables) -> None:
+        """Remembers what the rows are that no token has yet: those that change before one has are trained."""
+        if self.rows.tokenizer is None or any(t.parameter.is_meta for t in tables.tables):
+            return
+        self.seen = {}
+        for side in {t.side for t in tables.tables}:
+            known = _token_ids(self.rows.tokenizer, side)
+            free = [i for i in range(tables.vocab_size(side)) if i not in known]
+            self.seen.update(tables.digests(side, free))
+
+    def resize(
+        self,
+        owner: PreTrainedModel,
+        root: PreTrainedModel,
+        new_num_tokens: int | None,
+        pad_to_multiple_of: int | None,
+        side: Side | None,
+    ) -> None:
+        """Resizes the tables of `root`, fills what is new and records the event."""
+        tables = EmbeddingTables(root)
+        side = side or only_side(tables)
+        plan = tables.plan(new_num_tokens, pad_to_multiple_of, side)
+        if reason := self._would_lose(plan):
+            warnings.warn(
+                f"the tables keep their {plan.old_num} rows, though {plan.new_num} were asked for: {reason}; "
+                f"patch(shrink='allow') cuts them off",
+                VocabularyWarning,
+                stacklevel=4,
+            )
+            plan = tables.plan(None, None, side)
+        ids = self._ids(tables, plan)
+        request = replace(self.rows, overrides=self._overrides(ids), split={})
+        sized = {} if plan.side == "target" else {"vocab_size": plan.new_num}  # as transformers leaves it
+
+        def then() -> None:
+            owner.__dict__.update(sized)
+
+        report = resize(tables, plan, request, None if ids == list(plan.new_ids) else ids, then)
+        if report is not None and self.rows.tokenizer is not None:
+            self.rows = replace(self.rows, old_tokenizer=copy.deepcopy(self.rows.tokenizer))
+            self.look_at(tables)
+
+    def _would_lose(self, plan: ResizePlan) -> str:
+        """Why a resize to fewer rows is not done; empty when it may be."""
+        if self.shrink == "allow" or plan.new_num >= plan.old_num:
+            return ""
+        known = set() if self.rows.tokenizer is None else _token_ids(self.rows.tokenizer, plan.side)
+        if named := [i for i in known if plan.new_num <= i < plan.old_num]:
+            return f"the tokenizer has {len(named)} tokens beyond"
+        if plan.old_num % _PADDED_TO == 0:
+            return "a multiple of 64 is a padded size, which adapters, merges and servers count on"
+        return ""
+
+    def _ids(self, tables: EmbeddingTables, plan: ResizePlan) -> list[int]:
+        """Rows to fill: the new ones, and padding rows that tokens added since the patch now use.
+
+        A padding row that is not what it was when the model was last looked at may be trained, and stays.
+        """
+        ids = set(plan.new_ids)
+        if self.rows.tokenizer is not None:
+            now, before = (_token_ids(t, plan.side) for t in (self.rows.tokenizer, self.rows.old_tokenizer))
+            reached = [i for i in sorted(now - before) if i < min(plan.old_num, plan.new_num)]
+            digests = tables.digests(plan.side, reached)
+            changed = [i for i in reached if self.seen.get(i, digests[i]) != digests[i]]
+            if changed:
+                names = self.rows.tokenizer.convert_ids_to_tokens(changed[:5])
+                logger.warning(
+                    "the rows of %d new tokens (%s) stay as they are: they have changed since patch, as if "
+                    "trained; patch before adding tokens to have such rows initialised",
+                    len(changed),
+                    ", ".join(map(repr, names)),
+                )
+            ids.update(set(reached) - set(changed))
+        return sorted(ids)
+
+    def _overrides(self, ids: list[int]) -> dict[str | int, Any]:
+        """Those overrides that speak of rows filled now, by id; warns of tokens that the tokenizer lacks."""
+        found: dict[str | int, Any] = {}
+        filled = set(ids)
+        known = self.rows.tokenizer.get_vocab() if self.rows.overrides and self.rows.tokenizer else {}
+        for token, spec in (self.rows.overrides or {}).items():
+            index = token if isinstance(token, int) else known.get(token)
+            if index is None:
+                near = difflib.get_close_matches(str(token), self._new_names(), n=1)
+                hint = f" (did you mean {near[0]!r}?)" if near else ""
+                warnings.warn(
+                    f"overrides names {token!r}, which the tokenizer does not have{hint}",
+                    VocabularyWarning,
+                    stacklevel=5,
+                )
+            elif index in filled:
+                found[index] = spec
+        return found
+
+    def _new_names(self) -> list[str]:
+        """Tokens added since the patch."""
+        return sorted(set(vocabulary(self.rows.tokenizer)) - set(vocabulary(self.rows.old_tokenizer)))
+
+    def make_tables(self, root: PreTrainedModel) -> None:
+        """Fills the input tables whole, and records it, when the initialiser makes tables."""
+        from ..initialization import initialize
+
+        if self.makes_tables:
+            r = self.rows
+            initialize(root, r.init, tokenizer=r.tokenizer, vectors=r.vectors, seed=r.seed, **r.options)
+
+    def make_table(self, root: PreTrainedModel, module: nn.Module) -> None:
+        """Fills the input table of one module, when the initialiser makes tables and `module` has one.
+
+        The draws are those of `initialize`: all tables are made, in their order, and one is written.
+        """
+        if not self.makes_tables:
+            return
+        tables = EmbeddingTables(root)
+        own = [t for t in tables.input_tables if any(p.module is module for p in t.tied.locations)]
+        if own:
+            tables.change(None, [made for made in make_rows(tables, self.rows) if made.table in own])
+
+
+def _token_ids(tokenizer: Any, side: Side) -> set[int]:
+    """The ids that a tokenizer has a token for."""
+    return {i for i, token in enumerate(vocabulary(tokenizer, side)) if token}
+
+
+def only_side(tables: EmbeddingTables) -> Side:
+    sides = {t.side for t in tables.tables}
+    if len(sides) > 1:
+        raise UnsupportedModelError(
+            f"{type(tables.model).__name__} has two vocabularies: resize the embeddings "
+            f"of its encoder or decoder, or use EmbeddingTables(model).resize(..., side='source' or 'target')"
+        )
+    return next(iter(sides))
+
+
+def side_of(owner: PreTrainedModel, root: PreTrainedModel) -> Side | None:
+    """The vocabulary that `owner`, an inner model of `root`, is about; None when it has none or both."""
+    tables = EmbeddingTables(root)
+    modules = set(owner.modules())
+    sides = {t.side for t in tables.input_tables if any(p.module in modules for p in t.tied.locations)}
+    if len(sides) == 2 and hasattr(type(owner), "resize_decoder_token_embeddings"):
+        return "source"
+    return next(iter(sides)) if len(sides) == 1 else None
