@@ -140,8 +140,10 @@ def _register(source: str, description: str) -> None:
         selected = _select(context, name)
         std = xavier_std(context.num_embeddings, context.embedding_dim)
         rows = standardize(selected.rows.double(), 0.0, std)
-        options = {"positions": positions, "energy": energy, "empty": empty, "turn": turn}
-        return _place(context, selected, *orthogonal_rows(context, name, rows, **options))
+        found, missing = orthogonal_rows(
+            context, name, rows, positions=positions, energy=energy, empty=empty, turn=turn
+        )
+        return _place(context, selected, found, missing)
 
     @register_initializer(
         f"{source}_shuffled",

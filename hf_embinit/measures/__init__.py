@@ -12,6 +12,7 @@ from .glue import GLUE_METRICS
 from .knn import Metric, knn_match_similarity, nearest_neighbors
 from .loading import list_metrics, load_metric, metric_path
 from .overlap import ENGLISH_LIKE, english_like, vocabulary_overlap
+from .position_channel import PositionChannel, position_channel, probe_positions
 from .statistics import (
     EmbeddingStatistics,
     check_table,
@@ -27,6 +28,7 @@ __all__ = [
     "AnalogyTask",
     "EmbeddingStatistics",
     "Metric",
+    "PositionChannel",
     "Question",
     "absorption_curve",
     "analogy_score",
@@ -41,9 +43,11 @@ __all__ = [
     "metric_path",
     "nearest_neighbors",
     "new_token_mass",
+    "position_channel",
     "position_encoding",
     "position_encoding_statistics",
     "position_span",
+    "probe_positions",
     "read_analogies",
     "table_4_transformations",
     "top1_agreement",
