@@ -11,12 +11,18 @@ from ..lazy import lazy_names
 
 __getattr__, __all__ = lazy_names(
     __name__,
-    {"comparison": ["Comparison", "compare"], "run": ["AnalysisArguments", "analyze_embeddings", "summary"]},
+    {
+        "comparison": ["Comparison", "compare"],
+        "frontier": ["FrontierArguments", "measure_frontier"],
+        "run": ["AnalysisArguments", "analyze_embeddings", "summary"],
+    },
 )
 
 if TYPE_CHECKING:
     from .comparison import Comparison as Comparison
     from .comparison import compare as compare
+    from .frontier import FrontierArguments as FrontierArguments
+    from .frontier import measure_frontier as measure_frontier
     from .run import AnalysisArguments as AnalysisArguments
     from .run import analyze_embeddings as analyze_embeddings
     from .run import summary as summary

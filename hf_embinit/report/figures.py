@@ -177,3 +177,67 @@ def _fill_diagonal(ax: Axes, count: int) -> None:
     for i in range(count):
         ax.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, color=GRAY, alpha=0.12, linewidth=0))
         ax.text(i, i, "–", ha="center", va="center", color=GRAY)
+
+
+_FRONTIER = {
+    "standardized": ("standardized, as published", ORANGE, "-", "o"),
+    "turned": ("turned only", GRAY, "--", "s"),
+    "emptied": ("turned and emptied", BLUE, "-", "^"),
+}
+
+
+def plot_frontier(results: Mapping[str, Any], path: str | os.PathLike[str]) -> Path:
+    """Writes a PNG of `measure_frontier`'s results: where words and positions are, and what is read of each.
+
+    Two panels show the mean squared length of both along each direction, before and after; the third, for 64
+    positions (or the first number that was measured), the analogies against the positions that are read from
+    the sum at each factor.
+    """
+    directions, cells = results["directions"], results["cells"]
+    scales = results["arguments"]["position_scales"]
+    quiet = min(scales, key=lambda scale: abs(scale - 0.1))
+    figure, axes = _panels(1, 3, 4.3, 3.7)
+    for ax, name, scale, title in (
+        (axes[0][0], "standardized", scales[0], "As published: one space,\nthe positions louder"),
+        (axes[0][1], "emptied", quiet, "Ours: positions have\ndirections of their own"),
+    ):
+        words, positions = directions[name], [scale**2 * x for x in directions[f"positions_{name}"]]
+        x = range(1, len(words) + 1)
+        ax.fill_between(
+            x, 1e-4, positions, step="mid", color=ORANGE, alpha=0.75, label="positions", linewidth=0
+        )
+        ax.fill_between(x, 1e-4, words, step="mid", color=BLUE, alpha=0.6, label="words", linewidth=0)
+        ax.axvline(directions["span"] + 0.5, color="black", linewidth=0.8, linestyle=":")
+        ax.set_yscale("log")
+        ax.set_xscale("log")
+        ax.set_ylim(1e-3, 300)
+        ax.set_xlim(1, len(words))
+        ax.set_xlabel(f"directions; the first {directions['span']} span 64 positions")
+        ax.set_ylabel("mean squared length")
+        ax.set_title(f"{title} (factor {scale:g})", fontsize="medium")
+        ax.legend(frameon=False, fontsize="small", loc="upper right")
+    counts = results["arguments"]["positions"]
+    shown = 64 if 64 in counts else counts[0]
+    _frontier_panel(axes[0][2], [c for c in cells if c["num_positions"] == shown], shown)
+    return save_figure(figure, path)
+
+
+def _frontier_panel(ax: Axes, cells: Sequence[Mapping[str, Any]], shown: int) -> None:
+    """Analogies against positions read, one line a table, one point a factor."""
+    for name, (label, color, style, marker) in _FRONTIER.items():
+        points = [c for c in cells if c["table"] == name and c["position_accuracy"] is not None]
+        points.sort(key=lambda c: -c["position_scale"])
+        x = [100 * c["analogies_in_sum"] for c in points]
+        y = [100 * c["position_accuracy"] for c in points]
+        ax.plot(x, y, style, color=color, marker=marker, markersize=5, label=label)
+        if name == "standardized":
+            for c, a, b in zip(points, x, y, strict=True):
+                ax.annotate(f"{c['position_scale']:g}", (a, b), (-5, -3), textcoords="offset points",
+                            ha="right", va="top", fontsize="x-small", color=color)  # fmt: skip
+    ax.set_xlabel("analogies answered from the sum, %")
+    ax.set_ylabel("positions read by a linear probe, %")
+    ax.set_title(
+        f"Both at once: {shown} positions,\nshorter and shorter (factor at the point)", fontsize="medium"
+    )
+    ax.set_ylim(0, 105)
+    ax.legend(frameon=False, fontsize="small", loc="lower left")

@@ -1,0 +1,63 @@
+"""The frontier of meaning and position, from files to files, on a small space with analogies in it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.report import FrontierArguments, measure_frontier
+from hf_embinit.report.frontier import TABLES
+from hf_embinit.vectors import PretrainedVectors, write_vectors
+
+D = 40
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Vectors of pairs (w3, v3), each v its w moved by one offset, and the questions that this answers."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.randn(120, D, generator=generator)
+    second = first + 2 * torch.randn(D, generator=generator) + 0.1 * torch.randn(120, D, generator=generator)
+    tokens = [f"{letter}{i}" for letter in "wv" for i in range(120)]
+    write_vectors(tmp_path / "v.txt", PretrainedVectors(tokens, torch.cat([first, second]), name="v"))
+    lines = [f"w{i} v{i} w{i + 1} v{i + 1}" for i in range(100)]
+    (tmp_path / "a.txt").write_text("\n".join([": pairs", *lines]) + "\n")
+    return {"vectors": str(tmp_path / "v.txt"), "analogies": str(tmp_path / "a.txt")}
+
+
+def test_the_frontier(files, tmp_path, global_rng_untouched):
+    args = FrontierArguments(
+        **files, output_dir=str(tmp_path / "out"), positions=[4, 8], position_scales=[1.0, 0.05], sample=50
+    )
+    results = measure_frontier(args, "the command")
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["cells"] == results["cells"]
+    cell = {(c["num_positions"], c["table"], c["position_scale"]): c for c in results["cells"]}
+    assert cell.keys() == {(n, t, s) for n in (4, 8) for t in TABLES for s in (1.0, 0.05)}
+    for n in (4, 8):
+        ours, plain = cell[n, "emptied", 0.05], cell[n, "standardized", 0.05]
+        assert ours["position_accuracy"] == 1.0 > plain["position_accuracy"]
+        assert ours["analogies_in_sum"] > 0.8 > cell[n, "standardized", 1.0]["analogies_in_sum"]
+        assert ours["energy"] < 1e-6 < cell[n, "turned", 1.0]["energy"] < plain["energy"]
+        assert plain["energy"] < cell[n, "anti", 1.0]["energy"]
+        for table in ("standardized", "turned", "random", "anti"):  # a turn changes no cosine
+            assert cell[n, table, 1.0]["analogies_alone"] == plain["analogies_alone"]
+    page = (tmp_path / "out" / "table.md").read_text()
+    assert "the command" in page and "figures/frontier.png" in page
+    shown = 100 * cell[8, "emptied", 0.05]["analogies_in_sum"]
+    row = next(line for line in page.split("## 8 positions")[1].splitlines() if "turned and emptied" in line)
+    assert row.endswith(f"| {shown:.1f} / 100.0 |")
+    directions = results["directions"]
+    assert len(directions["emptied"]) == D
+    assert max(directions["emptied"][: directions["span"]]) < 1e-9
+    assert (tmp_path / "out" / "figures" / "frontier.png").stat().st_size > 5000
+
+
+def test_settings_that_cannot_work(files, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="give numbers of 2 or more, and factors above 0"):
+        measure_frontier(FrontierArguments(**files, position_scales=[0.0]), "")
+    (tmp_path / "a.txt").write_text(": x\nnone of these there\n")
+    with pytest.raises(InvalidArgumentError, match="no question has all its words in the vectors"):
+        measure_frontier(FrontierArguments(**files), "")
