@@ -88,8 +88,12 @@ def _normal(context: InitContext, selected: _Selected) -> Tensor:
     return missing.normal_(selected.mean, selected.std, generator=context.generator)
 
 
+def _defaults(source: str) -> dict[str, str]:
+    return {} if source == "pretrained" else {"vectors": source}
+
+
 def _register(source: str, description: str) -> None:
-    defaults = {} if source == "pretrained" else {"vectors": source}
+    defaults = _defaults(source)
 
     @register_initializer(
         source,
@@ -118,34 +122,6 @@ def _register(source: str, description: str) -> None:
         return _place(context, selected, rows, xavier_rows(context, context.num_rows - len(rows)))
 
     @register_initializer(
-        f"{source}_orthogonal",
-        summary=f"{description}, standardized to Xavier's and turned out of the positions' way",
-        reference="this package, for the open problem of Kim et al. 2024, section 8",
-        needs=("vectors", "tokens", "positions"),
-        defaults=defaults,
-    )
-    def to_orthogonal(
-        context: InitContext,
-        *,
-        positions: Count = 64,
-        energy: Share = 0.9999,
-        empty: bool = True,
-        turn: Turn = "least",
-    ) -> Tensor:
-        """The rows of `<source>_xavier`, turned such that the span of the first `positions` encodings (the
-        dimensions that hold the share `energy` of their squared length) gets the table's `least` energetic
-        directions, and taken out of that span; `empty=False` only turns. `turn="most"`, `"random"` and
-        `"none"` are controls."""
-        name = f"{source}_orthogonal"
-        selected = _select(context, name)
-        std = xavier_std(context.num_embeddings, context.embedding_dim)
-        rows = standardize(selected.rows.double(), 0.0, std)
-        found, missing = orthogonal_rows(
-            context, name, rows, positions=positions, energy=energy, empty=empty, turn=turn
-        )
-        return _place(context, selected, found, missing)
-
-    @register_initializer(
         f"{source}_shuffled",
         summary=f"{description}, entries permuted",
         reference="Kim et al. 2024, section 3.4",
@@ -171,5 +147,36 @@ def _register(source: str, description: str) -> None:
         return standardize(xavier_rows(context), selected.mean, selected.std)
 
 
+def _register_orthogonal(source: str, description: str) -> None:
+    @register_initializer(
+        f"{source}_orthogonal",
+        summary=f"{description}, standardized to Xavier's and turned out of the positions' way",
+        reference="this package, for the open problem of Kim et al. 2024, section 8",
+        needs=("vectors", "tokens", "positions"),
+        defaults=_defaults(source),
+    )
+    def to_orthogonal(
+        context: InitContext,
+        *,
+        positions: Count = 64,
+        energy: Share = 0.9999,
+        empty: bool = True,
+        turn: Turn = "least",
+    ) -> Tensor:
+        """The rows of `<source>_xavier`, turned such that the span of the first `positions` encodings (the
+        dimensions that hold the share `energy` of their squared length) gets the table's `least` energetic
+        directions, and taken out of that span; `empty=False` only turns. `turn="most"`, `"random"` and
+        `"none"` are controls."""
+        name = f"{source}_orthogonal"
+        selected = _select(context, name)
+        std = xavier_std(context.num_embeddings, context.embedding_dim)
+        rows = standardize(selected.rows.double(), 0.0, std)
+        found, missing = orthogonal_rows(
+            context, name, rows, positions=positions, energy=energy, empty=empty, turn=turn
+        )
+        return _place(context, selected, found, missing)
+
+
 for _source, _description in SOURCES.items():
     _register(_source, _description)
+    _register_orthogonal(_source, _description)
