@@ -41,6 +41,7 @@ __getattr__, __all__ = lazy_names(
             "expand_vocabulary",
             "load_adapter",
             "merge_adapter",
+            "parameter_groups",
             "peft_config_for_new_tokens",
             "propose_tokens",
             "prune_vocabulary",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from .vocabulary import expand_vocabulary as expand_vocabulary
     from .vocabulary import load_adapter as load_adapter
     from .vocabulary import merge_adapter as merge_adapter
+    from .vocabulary import parameter_groups as parameter_groups
     from .vocabulary import peft_config_for_new_tokens as peft_config_for_new_tokens
     from .vocabulary import propose_tokens as propose_tokens
     from .vocabulary import prune_vocabulary as prune_vocabulary

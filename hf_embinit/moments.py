@@ -160,6 +160,45 @@ def _row_weights(x: Tensor, rows: Tensor | None) -> Tensor:
     return torch.zeros(x.shape[0], device=x.device).index_fill_(0, rows.to(x.device), 1.0)
 
 
+def balanced_shares(num_rows: int, ids: Tensor, num_old: int, *, generator: torch.Generator) -> Tensor:
+    """Shares `[num_rows, num_old]`, sparse, of old rows `ids` in new rows that are weighted means of them.
+
+    The shares of each new row sum to 1, and each old row has the same share num_rows / n in all of them
+    together, n = len(ids). Up to n new rows are the means of a random partition of the old ones, where an old
+    row at a border is divided; further ones repeat old rows. No other shares with these two sums have larger
+    squares: the rows lie as far apart as such means can.
+    """
+    n = len(ids)
+    if n == 0:
+        raise InvalidArgumentError("no row to take the mean of: the table is empty or every row is left out")
+    order = ids[torch.randperm(n, generator=generator, device=generator.device).to(ids.device)]
+    copies, parts = divmod(num_rows, n)
+    rows, columns = [torch.arange(copies * n)], [order.repeat(copies)]
+    values = [torch.ones(copies * n, dtype=torch.float64)]
+    if parts:  # the i-th old row covers units i * parts to (i + 1) * parts, and each new row n of these units
+        start = torch.arange(n) * parts
+        first = start // n
+        inside = torch.minimum((first + 1) * n - start, torch.tensor(parts))
+        for group, units in ((first, inside), (first + 1, parts - inside)):
+            there = units > 0
+            rows.append(copies * n + group[there])
+            columns.append(order[there.to(order.device)])
+            values.append(units[there].double() / n)
+    index = torch.stack([torch.cat(rows), torch.cat([c.cpu() for c in columns])])
+    return torch.sparse_coo_tensor(
+        index, torch.cat(values), (num_rows, num_old), check_invariants=True
+    ).coalesce()
+
+
+def mixed_rows(x: Tensor, shares: Tensor) -> Tensor:
+    """`shares @ x`, `[R, D]` float32, for sparse shares `[R, N]` and a table `[N, D]`; sums in float64."""
+    (rows, columns), values = shares.indices().to(x.device), shares.values().to(x.device)
+    mixed = torch.zeros(shares.shape[0], x.shape[1], dtype=torch.float64, device=x.device)
+    for part in torch.arange(len(values), device=x.device).split(max(1, _BLOCK_ELEMENTS // x.shape[1])):
+        mixed.index_add_(0, rows[part], x[columns[part]].double().mul_(values[part][:, None]))
+    return mixed.float()
+
+
 def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generator) -> Tensor:
     """`rows` `[R, D]` such that no two are equal in `dtype`: equal ones move by one unit in the last place.
 

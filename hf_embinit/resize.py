@@ -62,9 +62,9 @@ def change(
 def fill_report(request: RowRequest, made: Sequence[Any]) -> dict[str, Any]:
     """Plain JSON: `init`, `seed`, `options`, `tables` (one entry each), `overrides` where there are some.
 
-    Of each table `name`, `role`, `rows` (the first row and the one past the last, or several such spans),
-    `usable` (n: old rows that the statistics used), `left_out` (reason -> rows), `source` (of vectors),
-    `details` (what the initialiser reports).
+    Of each table `name`, `role`, `dtype`, `rows` (the first row and the one past the last, or several such
+    spans), `usable` (n: old rows that the statistics used), `left_out` (reason -> rows), `source` (of
+    vectors), `details` (what the initialiser reports).
     """
     report: dict[str, Any] = {
         "init": request.init,
@@ -74,6 +74,7 @@ def fill_report(request: RowRequest, made: Sequence[Any]) -> dict[str, Any]:
             {
                 "name": m.table.name,
                 "role": m.table.role,
+                "dtype": str(m.table.parameter.dtype).removeprefix("torch."),
                 "rows": _span(list(m.ids)),
                 "usable": m.usable,
                 "left_out": m.left_out,

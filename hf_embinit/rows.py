@@ -24,6 +24,7 @@ from torch import Tensor
 
 from .errors import InvalidArgumentError
 from .initializers import InitContext, Initializer, get_initializer
+from .moments import mixed_rows
 from .tables import (
     EmbeddingTables,
     ResizePlan,
@@ -195,16 +196,18 @@ class _Maker:
         return MadeRows(table, ids, rows, source=source, usable=usable, left_out=left_out, context=context)
 
     def biases(self, made: list[MadeRows]) -> list[RowsOf]:
-        """New entries of output biases: the mean of the old ones, finite ones of usable rows."""
+        """New entries of output biases: the mean of the old ones, finite ones of usable rows, or those that
+        the rows were mixed of."""
         if self.plan is None:
             return []
         ids = self.plan.new_ids if self.ids is None else self.ids
-        usable_of = {id(m.table.tied): m.context.usable_ids for m in made}
+        context_of = {id(m.table.tied): m.context for m in made}
         found: list[RowsOf] = []
         for table in self.tables.output_tables:
             if not table.bias or not len(ids) or table.side != self.plan.side:
                 continue
-            usable = usable_of.get(id(table.tied))
+            context = context_of.get(id(table.tied))
+            usable = None if context is None else context.usable_ids
             means: list[Tensor | float] = []
             for bias in self.tables.biases(table):
                 old = bias[: self.plan.old_num] if usable is None else bias[usable.to(bias.device)]
@@ -213,7 +216,13 @@ class _Maker:
                     raise InvalidArgumentError(
                         f"every old entry of the bias of {table.name} is NaN or infinite"
                     )
-                means.append(old.float().mean())
+                mean = old.float().mean()
+                if context is not None and context.shares is not None:
+                    entries = bias[: context.shares.shape[1]].float()
+                    entries = torch.where(torch.isfinite(entries), entries, mean)
+                    means.append(mixed_rows(entries[:, None], context.shares)[:, 0])
+                else:
+                    means.append(mean)
             found.append(RowsOf(table, (), biases=means, bias_ids=ids))
         return found
 

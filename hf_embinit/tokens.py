@@ -107,6 +107,12 @@ class Vocabulary(NamedTuple):
     """Ids of the other added tokens, which are spelled as their text in every family."""
 
 
+def tokenizer_of(tokenizer: Any) -> Any:
+    """The tokenizer of a processor (of text and images or sound); a tokenizer as it is."""
+    inner = getattr(tokenizer, "tokenizer", None)
+    return inner if hasattr(inner, "get_vocab") and not hasattr(tokenizer, "get_vocab") else tokenizer
+
+
 def read_vocabulary(tokenizer: Any, side: Side = "shared") -> Vocabulary:
     """The tokens of a tokenizer, read once.
 

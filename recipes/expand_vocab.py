@@ -18,7 +18,8 @@ position of validation text before any training, and the model is fine-tuned wit
 every 20 steps. The first command runs offline: it trains a small model on embedded text (once, then
 cached) and adds words of the captions to it.
 
-Each initialiser has a run folder of its own, `<output_dir>/<init>`, with the model, `results.json` and a
+Each initialiser has a run folder of its own, `<output_dir>/<init>`
+(`mean_cov:scale=auto` in `mean_cov-scale-auto`), with the model, `results.json` and a
 card; the comparison is in `<output_dir>/README.md`, `summary.json` and `figures/`. Interrupted studies go
 on with the same command: finished initialisers are not run again. `--push_to_hub --hub_model_id user/name`
 publishes the run folders, each as `user/name-<init>`.
@@ -50,7 +51,8 @@ class ExpansionArguments:
     allow_pickle: bool = flag(False, "Load a --model that has no safetensors from its .bin files.")
     inits: list[str] = flag(
         ["default", "zeros", "mean", "mean_cov", "subword_mean"],
-        "Initialisers of the new rows, by name; `python -m hf_embinit list` shows them.",
+        "Initialisers of the new rows, each a name or name:option=value, such as mean_cov:scale=auto; "
+        "`python -m hf_embinit list` shows them.",
     )
     num_new_tokens: int = flag(100, "Words to add, in tokens.")
     min_count: int = flag(2, "Words seen fewer times than this are never added.")
@@ -82,17 +84,18 @@ def main() -> None:
     )
     # after --help, which answers without them
     import copy
+    import re
 
     from hf_embinit.cards import prepare_push
+    from hf_embinit.initializers import read_init
     from hf_embinit.records import is_finished
-    from hf_embinit.rows import check_init
     from hf_embinit.tasks import caption_language_model
     from hf_embinit.tasks.language_modeling import load_causal_lm, load_texts, own_tokenizer
     from hf_embinit.training import BaseModel, ExpansionData, finished_record, write_comparison
     from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
 
-    for init in args.inits:  # an unknown name ends here, before any work
-        check_init(init, {})
+    read = [read_init(init) for init in args.inits]  # an unknown name ends here, before any work
+    folders = [re.sub("[:=,]", "-", init) for init in args.inits]
     output, seed = Path(training_args.output_dir), training_args.seed
     names = {"dataset": data_args.dataset, "tokenizer": args.model}
     hubs = prepare_push(training_args, args.inits, task=TASK.name, seed=seed, **names)
@@ -119,24 +122,24 @@ def main() -> None:
 
     # each initialiser: expand, compare, fine-tune, record
     kl, records = {}, {}
-    for init, hub in zip(args.inits, hubs, strict=True):
+    for init, (name, options), folder, hub in zip(args.inits, read, folders, hubs, strict=True):
         run_args = copy.copy(training_args)
-        run_args.output_dir = str(output / init)
-        finished = is_finished(output / init)
+        run_args.output_dir = str(output / folder)
+        finished = is_finished(output / folder)
         run = None
         if not finished:
             run = training.start(TASK, run_args, args, data_args, init=init, hub=hub, **names)
         model, expanded = copy.deepcopy(base.model), copy.deepcopy(tokenizer)
-        report = expand_vocabulary(model, expanded, new_tokens, init, seed=seed, prefixes=())
+        report = expand_vocabulary(model, expanded, new_tokens, name, seed=seed, prefixes=(), **options)
         data = ExpansionData(texts, expanded, base, model, report, **sizes)
         kl[init] = data.kl
         if run is not None:
             training.run(run, data, model, expanded)
         if training_args.process_index == 0:
             arguments = {**vars(args), **vars(data_args), **training_args.to_dict()}
-            records[init] = finished_record(output / init, arguments)
+            records[init] = finished_record(output / folder, arguments)
             if finished and hub is not None:
-                print(hub.publish(output / init))  # again, if it is there already: nothing new is sent
+                print(hub.publish(output / folder))  # again, if it is there already: nothing new is sent
     if training_args.process_index == 0:
         title = f"{len(new_tokens)} new tokens in {args.model}, {data_args.dataset}, seed {seed}"
         text = write_comparison(output, title, new_tokens, base.scores, records, kl)

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_embinit.errors import InvalidArgumentError
-from hf_embinit.moments import gaussian_rows, shuffle, standardize, xavier_bound, xavier_std
+from hf_embinit.moments import (
+    balanced_shares,
+    gaussian_rows,
+    mixed_rows,
+    shuffle,
+    standardize,
+    xavier_bound,
+    xavier_std,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -114,3 +122,31 @@ def test_gaussian_rows_depend_on_nothing_but_the_generator() -> None:
     )
     with pytest.raises(InvalidArgumentError, match="empty"):
         gaussian_rows(x[:0], 3, generator=generator())
+
+
+@pytest.mark.parametrize("old", [1, 2, 7, 64, 1000])
+@pytest.mark.parametrize("new", [1, 2, 3, 8, 63, 64, 65, 200, 2500])
+def test_balanced_shares_are_means_in_which_every_old_row_has_the_same_part(old, new) -> None:
+    ids = torch.arange(old) + 3  # some old rows do not count
+    shares = balanced_shares(new, ids, old + 5, generator=torch.Generator().manual_seed(0))
+    dense = shares.to_dense()
+    assert dense.shape == (new, old + 5) and bool((dense >= 0).all())
+    torch.testing.assert_close(dense.sum(1), torch.ones(new).double())
+    expected = torch.zeros(old + 5).double()
+    expected[ids] = new / old
+    torch.testing.assert_close(dense.sum(0), expected)
+    x = torch.randn(old + 5, 6, generator=torch.Generator().manual_seed(1)).to(torch.bfloat16)
+    torch.testing.assert_close(mixed_rows(x, shares), (dense @ x.double()).float())
+
+
+def test_balanced_rows_have_the_covariance_that_they_say() -> None:
+    """Over many draws: (m - 1) / (n - 1) times that of the old rows, and never the mean of too few."""
+    x = torch.randn(30, 3, generator=torch.Generator().manual_seed(1)).double() * torch.tensor(
+        [1.0, 2.0, 5.0]
+    )
+    drawn, ids = generator(2), torch.arange(30)
+    draws = torch.stack([mixed_rows(x, balanced_shares(6, ids, 30, generator=drawn))[0] for _ in range(4000)])
+    sigma = torch.cov(x.T, correction=0)
+    torch.testing.assert_close(draws.double().mean(0), x.mean(0), atol=0.1, rtol=0)
+    ratio = torch.cov(draws.double().T).diagonal() / sigma.diagonal()
+    torch.testing.assert_close(ratio, torch.full((3,), 5 / 29).double(), atol=0.01, rtol=0.06)

@@ -203,7 +203,7 @@ def prepare_push(
         )
     args.push_to_hub = False
     name = args.hub_model_id or Path(str(args.output_dir)).resolve().name
-    names = [name] if len(inits) == 1 else [f"{name}-{init}" for init in inits]
+    names = [name] if len(inits) == 1 else [f"{name}-{re.sub('[:=,]', '-', init)}" for init in inits]
     targets = []
     for name, init in zip(names, inits, strict=True):
         if args.process_index == 0:

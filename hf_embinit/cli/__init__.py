@@ -9,6 +9,7 @@ from .analyze import ANALYZE
 from .cards import CARDS
 from .checkpoints import EXPAND, INIT, SURGERY
 from .command import Answer, Command, CommandLineError
+from .pruning import PRUNE
 from .registries import LIST, MANIFEST
 from .runs import COMPARE, PUBLISH, RESULTS
 from .vocabularies import DOCTOR, MERGE
@@ -18,6 +19,7 @@ COMMANDS = {
     "init": INIT,
     "expand": EXPAND,
     "merge": MERGE,
+    "prune": PRUNE,
     "doctor": DOCTOR,
     "surgery": SURGERY,
     "analyze": ANALYZE,

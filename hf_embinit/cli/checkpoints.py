@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataNotFoundError
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
 from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
 
@@ -51,7 +49,7 @@ def _init(args: Namespace) -> Answer:
         allow_pickle=args.allow_pickle,
         **options,
     )
-    save_checkpoint(args.output_dir, model, tokenizer)
+    save_checkpoint(args.output_dir, model, tokenizer, args.model)
     return _saved(str(report), report.to_dict(), args.output_dir)
 
 
@@ -73,7 +71,13 @@ def _expand_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
     tokens = parser.add_mutually_exclusive_group(required=True)
     flag(tokens, "tokens", nargs="+", metavar="TOKEN", help="the new tokens")
-    flag(tokens, "tokens_file", metavar="FILE", help="text file with one new token a line")
+    flag(
+        tokens,
+        "tokens_file",
+        metavar="FILE",
+        help="text file with one new token a line, or a list in YAML or JSON whose entries have a name and, "
+        "if they like, a description, like (an old token) or init of their own",
+    )
     flag(parser, "init", default="mean", metavar="NAME", help="of their rows (default: mean)")
     flag(parser, "output_dir", metavar="FOLDER", help=OUTPUT)
     flag(parser, "dry_run", action="store_true", help="say what would be done, and save nothing")
@@ -103,9 +107,10 @@ def _expand(args: Namespace) -> Answer:
         check_output(args.output_dir)
     options = read_options(args.option)
     slots = _read_slots(args.slots)
-    tokens = args.tokens or _read_tokens(args.tokens_file)
     from ..rows import check_init
-    from ..vocabulary import expand_vocabulary
+    from ..vocabulary import expand_vocabulary, read_tokens_file
+
+    tokens, overrides = (args.tokens, {}) if args.tokens else read_tokens_file(args.tokens_file)
 
     check_init(args.init, options)
     tokenizer = load_tokenizer(args)
@@ -116,6 +121,7 @@ def _expand(args: Namespace) -> Answer:
         tokens,
         init=args.init,
         seed=args.seed,
+        overrides=overrides,
         dry_run=args.dry_run,
         pad_to_multiple_of=args.pad_to_multiple_of,
         vectors=args.vectors,
@@ -124,7 +130,7 @@ def _expand(args: Namespace) -> Answer:
     )
     if args.dry_run:
         return Answer(str(report), report.to_dict())
-    save_checkpoint(args.output_dir, model, tokenizer)
+    save_checkpoint(args.output_dir, model, tokenizer, args.model)
     return _saved(str(report), report.to_dict(), args.output_dir)
 
 
@@ -137,17 +143,6 @@ def _read_slots(given: list[str] | None) -> Slots | None:
     return [int(text) for text in given]
 
 
-def _read_tokens(file: str) -> list[str]:
-    try:
-        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataNotFoundError(f"--tokens_file {file} cannot be read as UTF-8 text: {error}") from error
-    tokens = [line for line in lines if line.strip()]
-    if not tokens:
-        raise DataNotFoundError(f"--tokens_file {file} has no token: write one a line")
-    return tokens
-
-
 EXPAND = Command(
     summary="add tokens to a model and its tokenizer, and save both",
     description="Adds tokens to a tokenizer and rows for them to every table of its model, saves both to a "
@@ -155,7 +150,7 @@ EXPAND = Command(
     "the KL divergence to the model before, beside Hewitt's bound log(1 + m/n) where it holds.",
     examples=(
         "hf-embinit expand openai-community/gpt2 --tokens Aragorn Frodo --init subword_mean --output_dir new",
-        "hf-embinit expand path/to/model --tokens_file words.txt --dry_run",
+        "hf-embinit expand path/to/model --tokens_file tokens.yaml --dry_run",
         "hf-embinit expand path/to/model --tokens '<tool>' --slots reserved --output_dir same_size",
     ),
     add_flags=_expand_flags,
@@ -194,7 +189,7 @@ def _surgery(args: Namespace) -> Answer:
     steps = args.surgery.split("+")
     if any(record.brings_tokenizer and record.name in steps for record in surgery.list()):
         tokenizer = load_tokenizer(Namespace(**{**vars(args), "tokenizer": options["donor"]}))
-    save_checkpoint(args.output_dir, model, tokenizer)
+    save_checkpoint(args.output_dir, model, tokenizer, args.model)
     parameters = sum(p.numel() for p in model.parameters())
     text = f"{args.surgery} (seed {args.seed}): {type(model).__name__} with {parameters:,} parameters"
     events = model.config.embinit[before:]

@@ -136,9 +136,27 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
-def save_checkpoint(folder: str | os.PathLike[str], model: PreTrainedModel, tokenizer: Any) -> None:
-    """Saves model, config with its manifest, and tokenizer: everything or nothing."""
+_BESIDE = (
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+    *("chat_template.json", "modules.json", "config_sentence_transformers.json"),
+    *("sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"),
+)
+"""What processors and sentence-transformers keep beside a model, and neither model nor tokenizer saves."""
+
+
+def save_checkpoint(
+    folder: str | os.PathLike[str], model: PreTrainedModel, tokenizer: Any, source: str | None = None
+) -> None:
+    """Saves model, config with its manifest, and tokenizer: everything or nothing.
+
+    What processors and sentence-transformers keep beside them comes along from `source`.
+    """
     with whole_folder(folder) as hidden:
         model.save_pretrained(hidden)
         if tokenizer is not None:
             tokenizer.save_pretrained(hidden)
+        for name in _BESIDE if source is not None and Path(source).is_dir() else ():
+            there, here = Path(source or "", name), hidden / name
+            if there.is_file() and not here.exists():
+                here.parent.mkdir(exist_ok=True)
+                shutil.copyfile(there, here)

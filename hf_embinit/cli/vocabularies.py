@@ -32,7 +32,7 @@ def _merge(args: Namespace) -> Answer:
     old = model.get_input_embeddings().num_embeddings
     merged = merge_adapter(_with_adapter(model, args.adapter))
     tokenizer = _tokenizer(args)
-    save_checkpoint(args.output_dir, merged, tokenizer)
+    save_checkpoint(args.output_dir, merged, tokenizer, args.model)
     new = merged.get_input_embeddings().num_embeddings
     tied = bool(getattr(merged.config.get_text_config(), "tie_word_embeddings", False))
     text = f"{args.adapter} merged into {args.model}: rows {old} -> {new}, tie_word_embeddings={tied}"
@@ -110,7 +110,7 @@ def _doctor(args: Namespace) -> Answer:
     if args.fix is not None:
         model = load_model(args)
         data["repaired"] = repair(model, tokenizer, seed=args.seed)
-        save_checkpoint(args.fix, model, tokenizer)
+        save_checkpoint(args.fix, model, tokenizer, args.model)
         lines.append(f"refilled {len(data['repaired'])} rows, saved: {args.fix}")
     codes = {"error": 4, "warning": 3}
     return Answer("\n".join(lines), data, max((codes.get(f.severity, 0) for f in found), default=0))

@@ -15,6 +15,7 @@ from .registry import (
     Registry,
     get_initializer,
     list_initializers,
+    read_init,
     register_initializer,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "new_tokens",
     "pretrained",
     "random",
+    "read_init",
     "register_initializer",
     "turned_away",
 ]

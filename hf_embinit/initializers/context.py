@@ -71,6 +71,9 @@ class InitContext:
     """`input` or `output`: which matrix the rows are for."""
     initializer_range: float = 0.02
     """The model's own `initializer_range`, for `normal`."""
+    shares: Tensor | None = None
+    """`[R, N_old]`, sparse: set by initialisers whose rows are means of old ones, weighted so that new output
+    biases must be the same means."""
     report: dict[str, Any] = field(default_factory=dict)
     """Initialisers add what a reader of the report should know: coverage, missing tokens, per-row sources."""
 

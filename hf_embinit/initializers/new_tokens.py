@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgumentError
-from ..moments import distinct_rows, gaussian_rows, mean_row
+from ..moments import balanced_shares, distinct_rows, gaussian_rows, mean_row, mixed_rows
 from ..tokens import align
 from ..vectors import PretrainedVectors
 from .context import InitContext
@@ -40,13 +40,32 @@ def mean(context: InitContext) -> Tensor:
     purpose="rows",
     needs=("existing",),
 )
-def mean_cov(context: InitContext, *, scale: NotNegative = 1e-5) -> Tensor:
+def mean_cov(context: InitContext, *, scale: NotNegative | Literal["auto"] = 1e-5) -> Tensor:
     """Draws around the mean; rows that would be equal in the table's dtype are moved apart by one unit in the
-    last place of some coordinates."""
+    last place of some coordinates.
+
+    `scale="auto"` gives the largest scale whose loss of probability to the m new rows stays inside Hewitt's
+    bound log(1 + m/n) for every prefix, whatever the n old rows are. For a hidden state h with the sum of
+    exponentials Z = sum_i exp(h w_i), the loss is log(1 + sum_j exp(h w'_j) / Z). Let w'_j = sum_i a_ji w_i,
+    a_ji >= 0, sum_i a_ji = 1: exp is convex, so sum_j exp(h w'_j) <= sum_i exp(h w_i) sum_j a_ji, which is
+    (m/n) Z for all h exactly when every old row has the same share, sum_j a_ji = m/n. Among such shares those
+    of a partition of the old rows into m random groups of equal size have the largest squares; the rows then
+    have the covariance (m - 1) / (n - 1) * Sigma, and one new row alone is the mean. Output biases are mixed
+    alike. The report gives the scale. With logits at hand, `measures.largest_scale` says what independent
+    draws may have.
+    """
     existing = context.require("existing", "mean_cov")
-    rows = gaussian_rows(
-        existing, context.num_rows, scale=scale, generator=context.generator, rows=context.usable_ids
-    )
+    if scale == "auto":
+        ids = context.usable_ids if context.usable_ids is not None else torch.arange(len(existing))
+        shares = balanced_shares(context.num_rows, ids, len(existing), generator=context.generator)
+        context.shares = shares
+        spread = float(shares.values().square().sum()) / context.num_rows
+        context.report["scale"] = (spread * len(ids) - 1) / max(1, len(ids) - 1)
+        rows = mixed_rows(existing, shares)
+    else:
+        rows = gaussian_rows(
+            existing, context.num_rows, scale=scale, generator=context.generator, rows=context.usable_ids
+        )
     distinct = distinct_rows(rows, existing.dtype, generator=context.generator)
     if distinct is not rows:
         context.report["moved_apart"] = int((distinct != rows).any(1).sum())

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
+import json
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from ..errors import EmbinitError, InvalidArgumentError, UnknownNameError
 
@@ -135,8 +137,10 @@ def _unmet(hint: Any, value: Any) -> str | None:
         return None if number and (kind is not int or isinstance(value, int)) and holds(value) else wanted
     if hint is float:
         return None if number else "a finite number"
-    known = [part for part in parts if part is not type(None)]  # `float | None`
-    return _unmet(known[0], value) if len(known) == 1 and len(parts) == 2 else None
+    if origin in (Union, UnionType):  # `float | None`, `NotNegative | Literal["auto"]`
+        unmet = [_unmet(part, value) for part in parts if part is not type(None)]
+        return _one_of([text for text in unmet if text]) if all(unmet) else None
+    return None
 
 
 def _one_of(names: list[str]) -> str:
@@ -174,6 +178,27 @@ def register_initializer(
 def get_initializer(name: str) -> Initializer:
     """The record registered under `name`. Unknown names raise `UnknownNameError` with the nearest ones."""
     return INITIALIZERS.get(name)
+
+
+def read_init(text: str) -> tuple[str, dict[str, Any]]:
+    """Name and options of an initialiser written as `mean_cov` or `mean_cov:scale=auto,...`, both checked.
+
+    Values are read as JSON, else as texts. Raises `UnknownNameError` or `InvalidArgumentError`.
+    """
+    name, _, rest = text.partition(":")
+    options: dict[str, Any] = {}
+    for part in filter(None, rest.split(",")):
+        option, equals, value = part.partition("=")
+        if not equals:
+            raise InvalidArgumentError(
+                f"init {text!r}: expected name:option=value, such as mean_cov:scale=auto"
+            )
+        try:
+            options[option] = json.loads(value)
+        except ValueError:
+            options[option] = value
+    get_initializer(name).check_options(options)
+    return name, options
 
 
 def list_initializers(pattern: str = "*", *, purpose: Purpose | None = None) -> list[Initializer]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from .absorption import absorption_curve, position_span, table_4_transformations
 from .analogies import AnalogyTask, Question, analogy_score, read_analogies
-from .divergence import expansion_bound, kl_divergence, new_token_mass, top1_agreement
+from .divergence import expansion_bound, kl_divergence, largest_scale, new_token_mass, top1_agreement
 from .glue import GLUE_METRICS
 from .knn import Metric, knn_match_similarity, nearest_neighbors
 from .loading import list_metrics, load_metric, metric_path
@@ -38,6 +38,7 @@ __all__ = [
     "expansion_bound",
     "kl_divergence",
     "knn_match_similarity",
+    "largest_scale",
     "list_metrics",
     "load_metric",
     "metric_path",

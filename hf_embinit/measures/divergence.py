@@ -52,6 +52,24 @@ def expansion_bound(new: int, old: int) -> float:
     return math.log1p(new / old)
 
 
+def largest_scale(logits: Tensor) -> float:
+    """The largest scale of `mean_cov` whose expected loss of probability stays inside the bound, measured.
+
+    From logits `[..., n]` over the old tokens. A draw from N(mean, scale * Sigma) has a logit that is normal
+    with the mean of a prefix's logits and scale times their variance (1/n), so its exponential is
+    exp(mean + scale * variance / 2) in expectation. Hewitt's bound asks that to be at most the mean of the
+    old exponentials: scale <= 2 (logsumexp - log n - mean) / variance, here the smallest over the prefixes.
+    Normal logits give 1. Single draws exceed their expectation: `scale="auto"` never passes the bound.
+    """
+    if logits.shape[-1] < 2 or not logits.numel():
+        raise InvalidArgumentError(
+            f"logits {tuple(logits.shape)}: expected [..., n], at least one prefix and two tokens"
+        )
+    z = logits.double()
+    gap = z.logsumexp(-1) - math.log(z.shape[-1]) - z.mean(-1)
+    return float((2 * gap / z.var(-1, correction=0).clamp_min(1e-30)).min())
+
+
 def new_token_mass(after: Tensor, old: int) -> Tensor:
     """Probability `[...]`, float64, that logits `after` `[..., n + m]` give to columns from `old` = n on."""
     if not 0 <= old <= after.shape[-1]:

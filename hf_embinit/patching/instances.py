@@ -12,10 +12,11 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..tables import EmbeddingTables, unwrap
+from ..tokens import tokenizer_of
 from .hooks import INIT, RESIZE, RESIZE_DECODER, Hook, InitHook, ResizeDecoderHook, ResizeHook
 from .request import Request, Shrink, side_of
 
-M = TypeVar("M", bound=nn.Module)
+M = TypeVar("M")
 
 
 def patch(
@@ -49,7 +50,7 @@ def patch(
     `InvalidArgumentError` before anything is changed.
     """
     root = unwrap(model)
-    request = Request(init, tokenizer, seed, shrink, options)
+    request = Request(init, tokenizer_of(tokenizer), seed, shrink, options)
     request.look_at(EmbeddingTables(root))
     unpatch(root)
     for module in root.modules():
@@ -63,7 +64,8 @@ def patch(
 
 def unpatch(model: M) -> M:
     """The same model with transformers' own methods again; a model without a patch stays as it is."""
-    for module in model.modules():
+    root = model if isinstance(model, nn.Module) else unwrap(model)
+    for module in root.modules():
         for name in (RESIZE, RESIZE_DECODER, INIT):
             if isinstance(module.__dict__.get(name), Hook):
                 del module.__dict__[name]

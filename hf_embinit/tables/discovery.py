@@ -38,8 +38,16 @@ EXTRA_ROWS = {
 `vocab_size + i` and move when the vocabulary grows; rows of image tokens have ids of their own and stay."""
 
 
-def unwrap(model: nn.Module) -> PreTrainedModel:
-    """The `PreTrainedModel` inside PEFT, DistributedDataParallel and torch.compile wrappers."""
+_HELD_AS = ("model_body", "text_encoder", "model")
+"""Where things that are no modules hold their model: SetFit's classifier, diffusers' pipelines, pipelines."""
+
+
+def unwrap(model: Any) -> PreTrainedModel:
+    """The one `PreTrainedModel` inside PEFT, DistributedDataParallel and torch.compile wrappers, or in a
+    SentenceTransformer, a CrossEncoder, a module of one's own, SetFit's classifier or a pipeline.
+
+    Raises `UnsupportedModelError` for what holds none or several.
+    """
     seen: Any = model
     while not isinstance(seen, PreTrainedModel):
         _refuse_fsdp(seen, type(model).__name__)
@@ -50,10 +58,31 @@ def unwrap(model: nn.Module) -> PreTrainedModel:
         elif isinstance(getattr(seen, "module", None), nn.Module):
             seen = seen.module
         else:
-            raise UnsupportedModelError(
-                f"{type(model).__name__} is neither a transformers model nor a known wrapper of one"
-            )
+            seen = _held(seen, type(model).__name__)
     return seen
+
+
+def _held(holder: Any, name: str) -> nn.Module:
+    """The one model that a module or a pipeline holds."""
+    if isinstance(holder, nn.Module):
+        found = _outermost(holder, "")
+    else:
+        held = {key: getattr(holder, key, None) for key in (*_HELD_AS, "text_encoder_2", "text_encoder_3")}
+        found = {key: value for key, value in held.items() if isinstance(value, nn.Module)}
+    if len(found) > 1:
+        raise UnsupportedModelError(f"{name} holds several models: give one of them ({', '.join(found)})")
+    if not found:
+        raise UnsupportedModelError(f"{name} is neither a transformers model nor a known wrapper of one")
+    return next(iter(found.values()))
+
+
+def _outermost(module: nn.Module, name: str) -> dict[str, PreTrainedModel]:
+    """The models inside a module that no other model is around, by name."""
+    found: dict[str, PreTrainedModel] = {}
+    for key, child in module.named_children():
+        path = f"{name}.{key}" if name else key
+        found |= {path: child} if isinstance(child, PreTrainedModel) else _outermost(child, path)
+    return found
 
 
 def _refuse_fsdp(module: nn.Module, name: str) -> None:

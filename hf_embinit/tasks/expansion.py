@@ -15,6 +15,12 @@ TASK = TaskSpec(
     also={
         "step_0_validation_perplexity": "perplexity per token before training, validation",
         "step_0_validation_bits_per_byte": "bits per byte before training, validation",
+        "step_20_validation_bits_per_byte": "bits per byte after 20 steps, validation",
+        "step_100_validation_bits_per_byte": "bits per byte after 100 steps, validation",
+        "step_0_new_rows_smallest_distance": "smallest distance of new input rows before training",
+        "step_0_new_rows_effective_rank": "effective rank of new input rows before training",
+        "new_rows_smallest_distance": "smallest distance of new input rows",
+        "new_rows_effective_rank": "effective rank of new input rows",
         "kl_mean": "KL to the model before expansion, mean over positions (nats)",
         "kl_median": "KL to the model before expansion, median (nats)",
         "kl_max": "KL to the model before expansion, largest (nats)",

@@ -15,11 +15,19 @@ from ..measures import expansion_bound
 from ..records import RunRecord, read_record, write_json, write_text
 from ..tasks import Outcome
 from ..tasks.language_modeling import TextData, pack_blocks, spread_blocks
-from ..vocabulary import ExpansionReport, shift_by_prefix
+from ..vocabulary import ExpansionReport, effective_rank, shift_by_prefix, smallest_distance
 from .expansion_figures import plot_curves, plot_kl_histograms
 
 _SAME = ("model", "num_new_tokens", "dataset", "block_size", "learning_rate", "max_steps", "seed")
 """Arguments in which the runs of one study do not differ."""
+
+
+EARLY_STEPS = (0, 20, 100)
+"""Steps before the last whose validation scores are metrics of the run, where it evaluates at them."""
+
+
+def _validation(row: Mapping[str, float], prefix: str = "") -> dict[str, float]:
+    return {f"{prefix}{name}": value for name, value in row.items() if name.startswith("validation_")}
 
 
 class BaseModel:
@@ -64,21 +72,21 @@ class ExpansionData(TextData):
         super().__init__(data, tokenizer, **settings)
         self.base = base
         self.new_tokens = len(tokenizer) - base.size
+        self.filled = report.filled_rows
+        self.new_rows = expanded.get_input_embeddings().weight.detach()[self.filled].clone().cpu()  # type: ignore[index]
         self.kl: Tensor = shift_by_prefix(base.model, expanded, base.kl_ids, report.filled_rows)
         bound = report.bound
         self.bound = expansion_bound(self.new_tokens, base.size) if bound is None else bound
         self.coverage = {"new_tokens": report.coverage} if report.coverage else {}
 
     def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
-        """Perplexities at the first and the last step, and KL(p || p') before training."""
-        last, first = (
-            {name: value for name, value in row.items() if name.startswith("validation_")}
-            for row in (history[-1], history[0])
-        )
+        """Perplexities at the first steps and the last, and KL(p || p') before training."""
+        early = {f"step_{row['step']}_": row for row in history if row["step"] in EARLY_STEPS}
         return Outcome(
             {
-                **last,
-                **{f"step_0_{name}": value for name, value in first.items()},
+                **_validation(history[-1]),
+                **{k: v for prefix, row in early.items() for k, v in _validation(row, prefix).items()},
+                **self.spread(trainer.model),
                 "kl_mean": float(self.kl.mean()),
                 "kl_median": float(self.kl.median()),
                 "kl_max": float(self.kl.max()),
@@ -89,6 +97,15 @@ class ExpansionData(TextData):
                 "train_tokens": self.packed["train"].tokens,
             }
         )
+
+    def spread(self, model: PreTrainedModel) -> dict[str, float]:
+        """How far apart the new input rows are, in the dtype of the model, before training and after it."""
+        before, after = self.new_rows, model.get_input_embeddings().weight.detach()[self.filled].cpu()
+        found = {}
+        for when, rows in (("step_0_", before), ("", after)):
+            found[f"{when}new_rows_smallest_distance"] = smallest_distance(rows)
+            found[f"{when}new_rows_effective_rank"] = effective_rank(rows)
+        return found
 
     def figures(self, folder: Path, record: RunRecord) -> None:
         """KL before training, and perplexity by step."""

@@ -11,10 +11,12 @@ from .expansion import expand_vocabulary
 from .merging import merge_adapter
 from .new_row_training import peft_config_for_new_tokens, train_new_rows_only
 from .proposals import propose_tokens
-from .pruning import PruneReport, prune_vocabulary
+from .pruning import PruneReport, prune_vocabulary, used_tokens
+from .rates import parameter_groups
 from .report import DistributionShift, ExpansionReport, TokenPlan
-from .shift import shift_by_prefix
+from .shift import effective_rank, shift_by_prefix, smallest_distance
 from .slots import Slots
+from .token_files import read_tokens_file
 
 __all__ = [
     "DistributionShift",
@@ -26,14 +28,19 @@ __all__ = [
     "VocabularyCallback",
     "carry_vocabulary",
     "doctor",
+    "effective_rank",
     "expand_vocabulary",
     "load_adapter",
     "merge_adapter",
+    "parameter_groups",
     "peft_config_for_new_tokens",
     "propose_tokens",
     "prune_vocabulary",
+    "read_tokens_file",
     "repair",
     "save_vocabulary",
     "shift_by_prefix",
+    "smallest_distance",
     "train_new_rows_only",
+    "used_tokens",
 ]

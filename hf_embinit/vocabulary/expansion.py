@@ -18,15 +18,16 @@ from ..measures import expansion_bound
 from ..resize import change, fill_report
 from ..rows import MadeRows, Override, RowRequest, check_init, make_rows, splitter
 from ..tables import EmbeddingTables, ResizePlan, Side
+from ..tokens import tokenizer_of
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
 from .report import ExpansionReport, TokenPlan
-from .shift import ShiftMeter, smallest_distance
+from .shift import ShiftMeter, effective_rank, smallest_distance
 from .slots import SlotFiller, Slots
 
 
 def expand_vocabulary(
-    model: PreTrainedModel,
+    model: Any,
     tokenizer: Any,
     new_tokens: Sequence[str | AddedToken],
     init: str = "mean",
@@ -49,6 +50,8 @@ def expand_vocabulary(
     since a row of zeros can take all the probability. An error leaves the model and the tokenizer unchanged.
 
     Args:
+        model: a model of transformers, or what holds one: a PEFT model, a SentenceTransformer, a pipeline.
+        tokenizer: the model's own, or a processor with it.
         new_tokens: strings, or `AddedToken` for stripping, normalisation and special tokens.
         init: name of an initialiser for rows, see `list_initializers(purpose="rows")`; `options` are its own.
         overrides: new token -> initialiser for it alone: `"zeros"`, `("copy", "king")`,
@@ -70,10 +73,12 @@ def expand_vocabulary(
         InvalidArgumentError: a token, an option or the tokenizer does not fit.
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
-    tables = EmbeddingTables(model)
+    tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
     old_rows = tables.vocab_size(side)
     given = {"vectors": vectors, "exclude_rows": exclude_rows}
-    filler = None if slots is None else SlotFiller(model, tokenizer, slots, old_rows, pad_to_multiple_of)
+    filler = (
+        None if slots is None else SlotFiller(tables.model, tokenizer, slots, old_rows, pad_to_multiple_of)
+    )
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
@@ -196,11 +201,11 @@ def _tell(
     if len(report.tokens) > 1:
         position = {i: p for p, i in enumerate(filled)}
         positions = torch.tensor([position[i] for i in report.token_ids])
-        report.min_distance = {
-            m.table.name: smallest_distance(_as_written(m)[positions])
-            for m in made
-            if isinstance(m, MadeRows)
-        }
+        for m in made:
+            if isinstance(m, MadeRows):
+                rows = _as_written(m)[positions]
+                report.min_distance[m.table.name] = smallest_distance(rows)
+                report.effective_rank[m.table.name] = effective_rank(rows)
     same = [name for name, distance in report.min_distance.items() if distance == 0.0]
     if same and report.init not in ("mean", "zeros"):
         warnings.warn(

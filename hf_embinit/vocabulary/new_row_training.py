@@ -75,7 +75,7 @@ class NewRowTraining:
         self, model: PreTrainedModel, token_ids: Sequence[int], *, freeze_rest: bool, side: Side
     ) -> None:
         tables = EmbeddingTables(model)
-        ids = _checked_ids(tables, token_ids, side)
+        ids = checked_ids(tables, token_ids, side)
         _carry_rows_beside_adapters(tables.model)
         self._kept: list[_Kept] = []
         for table in tables.tables:
@@ -173,7 +173,7 @@ def peft_config_for_new_tokens(
     from .adapters import carry_by_config
 
     tables = EmbeddingTables(model)
-    ids = _checked_ids(tables, token_ids, side).tolist()
+    ids = checked_ids(tables, token_ids, side).tolist()
     for table in tables.tables:
         if table.side == side:
             _refuse_what_peft_mistakes(tables, table)
@@ -222,7 +222,8 @@ def get_output_embeddings(self: PreTrainedModel) -> nn.Module | None:
     return head
 
 
-def _checked_ids(tables: EmbeddingTables, token_ids: Sequence[int], side: Side) -> Tensor:
+def checked_ids(tables: EmbeddingTables, token_ids: Sequence[int], side: Side) -> Tensor:
+    """Ids of a vocabulary, sorted. Raises `InvalidArgumentError` for ids that it lacks, and for none."""
     size = tables.vocab_size(side)
     ids = sorted({int(i) for i in token_ids})
     if not ids or ids[0] < 0 or ids[-1] >= size:

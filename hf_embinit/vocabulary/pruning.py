@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError
 from ..manifest import events_with
 from ..tables import EmbeddingTables, RowsOf
+from ..tokens import tokenizer_of
 from .compaction import compact_tokenizer, required_ids
 from .id_fields import (
     id_fields,
@@ -45,7 +47,7 @@ class PruneReport:
         )
 
 
-def prune_vocabulary(model: PreTrainedModel, tokenizer: Any, keep: Iterable[str | int]) -> PruneReport:
+def prune_vocabulary(model: Any, tokenizer: Any, keep: Iterable[str | int]) -> PruneReport:
     """Drops all tokens but `keep` from `tokenizer` and every table of `model`, in place; ids become 0..n-1.
 
     A text whose tokens are all kept is split as before, and its logits for kept tokens are what they were;
@@ -59,7 +61,7 @@ def prune_vocabulary(model: PreTrainedModel, tokenizer: Any, keep: Iterable[str 
     models with two vocabularies and where a new id would mean something else to the model's code; model and
     tokenizer are then as they were.
     """
-    tables = EmbeddingTables(model)
+    tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
     old_rows = tables.vocab_size()
     wanted = _ids(tokenizer, keep)
     fields = [*id_fields(tables.model, old_rows), *tokenizer_id_fields(tokenizer)]
@@ -103,6 +105,19 @@ def prune_vocabulary(model: PreTrainedModel, tokenizer: Any, keep: Iterable[str 
             reason: [names[i] for i in sorted(ids - wanted)] for reason, ids in also.items() if ids - wanted
         },
     )
+
+
+def used_tokens(tokenizer: Any, texts: Iterable[str], *, min_count: int = 1) -> set[int]:
+    """Ids that texts are split into, at least `min_count` times, with what the tokenizer adds around a text.
+
+    With them as `keep`, `prune_vocabulary` leaves the splits of these texts as they are (`min_count=1`).
+    """
+    tokenizer, counts = tokenizer_of(tokenizer), Counter[int]()
+    texts = iter(texts)
+    while block := list(islice(texts, 1000)):
+        for ids in tokenizer(block, verbose=False)["input_ids"]:
+            counts.update(ids)
+    return {i for i, count in counts.items() if count >= min_count}
 
 
 def _ids(tokenizer: Any, keep: Iterable[str | int]) -> set[int]:

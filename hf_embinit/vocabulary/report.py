@@ -68,7 +68,9 @@ class ExpansionReport:
     shift: DistributionShift | None = None
     """None for a dry run, for `prefixes=()` and for models without an output table."""
     min_distance: dict[str, float] = field(default_factory=dict)
-    """Table -> smallest Euclidean distance between two new tokens' rows."""
+    """Table -> smallest Euclidean distance between two new tokens' rows, in the table's dtype."""
+    effective_rank: dict[str, float] = field(default_factory=dict)
+    """Table -> effective rank of the new tokens' rows, in the table's dtype: 0 when all are equal."""
     tables: list[dict[str, Any]] = field(default_factory=list)
     """Per table: rows filled, old rows used and left out of the statistics, source of vectors."""
     trainable_token_indices: dict[str, list[int]] = field(default_factory=dict)
@@ -122,7 +124,10 @@ class ExpansionReport:
                 f"  probability of the new rows: mean {s.mass_mean:.3g}, largest {s.mass_max:.3g}; "
                 f"same most probable token: {s.top1_agreement:.1%}"
             )
-        if self.min_distance and len(self.tokens) > 1:
-            distances = ", ".join(f"{name} {d:.3g}" for name, d in self.min_distance.items())
-            lines.append(f"  smallest distance between new rows: {distances}")
+        for name, distance in self.min_distance.items():
+            dtype = next(table["dtype"] for table in self.tables if table["name"] == name)
+            lines.append(
+                f"  {name}: new rows at least {distance:.3g} apart in {dtype}, "
+                f"effective rank {self.effective_rank[name]:.3g}"
+            )
         return "\n".join(lines)

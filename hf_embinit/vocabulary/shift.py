@@ -27,6 +27,9 @@ _MAX_LOGITS = 2**24
 _MAX_PAIRED = 2048
 """Rows whose distances are taken pair by pair."""
 
+_MAX_RANKED = 1024
+"""Rows that an effective rank is taken of."""
+
 
 class ShiftMeter:
     """Reads the distributions of a model before its vocabulary grows, and compares them afterwards.
@@ -182,3 +185,20 @@ def smallest_distance(rows: Tensor) -> float:
         nearest = rows[scores.argmin(1)]
         smallest = min(smallest, float((rows[start : start + 1024] - nearest).norm(dim=1).min()))
     return smallest
+
+
+def effective_rank(rows: Tensor) -> float:
+    """exp(entropy) of the singular values of rows `[R, D]` around their mean: 0 if equal, at most R - 1.
+
+    Of the first 1,024 rows, as more would cost more than everything else (Roy & Vetterli 2007, The effective
+    rank).
+    """
+    exact = rows[:_MAX_RANKED].double()
+    centered = exact - exact.mean(0)
+    gram = centered @ centered.T if len(exact) <= exact.shape[1] else centered.T @ centered
+    values = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
+    values = values[values > 1e-7 * exact.norm()]
+    if not len(values):
+        return 0.0
+    shares = values / values.sum()
+    return float(torch.exp(-(shares * shares.log()).sum()))

@@ -14,6 +14,7 @@ from hf_embinit.measures import load_metric
 from hf_embinit.measures.divergence import (
     expansion_bound,
     kl_divergence,
+    largest_scale,
     new_token_mass,
     top1_agreement,
 )
@@ -92,3 +93,17 @@ def test_evaluate_module():
     result = load_metric("expansion_kl").compute(predictions=after.tolist(), references=before.tolist())
     assert 0 < result["kl_mean"] <= result["kl_max"] <= result["bound"] == pytest.approx(math.log(10 / 9))
     assert result["top1_agreement"] == 1.0 and 0 < result["new_token_mass"] < 0.1
+
+
+def test_the_largest_scale_of_draws_is_where_their_expected_loss_meets_the_bound():
+    normal = draw(4, 200_000, 1.5)
+    assert largest_scale(normal) == pytest.approx(1.0, abs=0.05)
+    skewed = -(draw(50, 3000, 1.0).abs() ** 2) * 4  # most tokens near the top, a few far below
+    scale = largest_scale(skewed)
+    assert 0 < scale < 0.5
+    z = skewed.double()
+    expected = z.mean(-1) + scale * z.var(-1, correction=0) / 2 - (z.logsumexp(-1) - math.log(3000))
+    assert float(expected.max()) == pytest.approx(0.0, abs=1e-9)  # m / n of the mass, at the worst prefix
+    for bad in (torch.zeros(0, 5), torch.zeros(3, 1)):
+        with pytest.raises(InvalidArgumentError, match="at least one prefix and two tokens"):
+            largest_scale(bad)

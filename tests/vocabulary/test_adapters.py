@@ -313,3 +313,71 @@ def test_a_configuration_that_carries_can_be_copied_and_outlives_its_model(tmp_p
     gc.collect()
     with pytest.warns(VocabularyWarning, match="without new rows"):
         config.save_pretrained(tmp_path / "alone")
+
+
+def test_an_adapter_on_the_hub(adapter, tmp_path) -> None:
+    """Uploaded as a folder, loaded and merged by its id; another process asks a Hub on this machine."""
+    import subprocess
+    import sys
+
+    from builders.loopback_hub import loopback_hub
+
+    folder, _ = adapter
+    code = """
+import sys, torch, hf_embinit
+from huggingface_hub import HfApi
+from transformers import AutoModelForCausalLM
+from hf_embinit.__main__ import main
+folder = sys.argv[1]
+api = HfApi()
+api.create_repo("user/adapter")
+api.upload_folder(repo_id="user/adapter", folder_path=folder + "/adapter")
+load = lambda name: AutoModelForCausalLM.from_pretrained(folder + "/" + name).eval()
+ids = torch.tensor([[5, 320, 7, 321]])
+with torch.no_grad():
+    expected = hf_embinit.load_adapter(load("base"), folder + "/adapter").eval()(input_ids=ids).logits
+    got = hf_embinit.load_adapter(load("base"), "user/adapter").eval()(input_ids=ids).logits
+    assert torch.equal(got, expected)
+    assert main(["merge", folder + "/base", "user/adapter", "--output_dir", folder + "/merged"]) == 0
+    torch.testing.assert_close(load("merged")(input_ids=ids).logits, expected, atol=1e-5, rtol=1e-4)
+try:
+    hf_embinit.load_adapter(load("base"), "user/absent")
+except hf_embinit.EmbinitError as error:
+    assert "user/absent" in str(error) and "\\n" not in str(error), error
+else:
+    raise AssertionError
+"""
+    with loopback_hub() as hub:
+        environment = hub.environment(tmp_path / "hf")
+        command = [sys.executable, "-c", code, str(folder)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a base that PEFT finds", "an unknown base"])
+def test_lora_alone_on_a_base_that_has_not_grown(known, tmp_path) -> None:
+    """PEFT saves whole tables where it finds a base with fewer rows, and refuses them when it loads.
+
+    Of a base that it cannot find it saves none: it warns when it loads, and the first new id fails.
+    """
+    m, t = saved_base("llama", tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, prefixes=()).token_ids
+    m.name_or_path = m.name_or_path if known else "nowhere"
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["q_proj"]))
+    carry_vocabulary(wrapped)
+    quietly(wrapped.save_pretrained, tmp_path / "adapter")
+
+    def alone():
+        base = type(m).from_pretrained(tmp_path / "base")
+        return PeftModel.from_pretrained(base, tmp_path / "adapter")(input_ids=torch.tensor([new]))
+
+    error, match = (
+        (RuntimeError, r"size mismatch for .*\[322, 16\]") if known else (IndexError, "out of range")
+    )
+    with (
+        pytest.warns(UserWarning, match="load_with_hf_embinit_load_adapter"),
+        pytest.raises(error, match=match),
+    ):
+        alone()
+    fixed = load_adapter(type(m).from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    assert fixed(input_ids=torch.tensor([new])).logits.shape[-1] == 322

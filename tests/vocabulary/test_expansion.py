@@ -311,7 +311,7 @@ def test_the_report_reads_and_serialises() -> None:
     assert "added 13 tokens by subword_mean (seed 0), rows 321 -> 333" in text
     assert "  320 ' zyaqx': subword_mean of Ġ" in text and "(padding row)" in text
     assert "    321 ' zybqx': mean\n" in text and "... and 3 more" in text
-    assert "KL(p || p') over 64 prefixes" in text and "smallest distance between new rows" in text
+    assert "KL(p || p') over 64 prefixes" in text and "apart in float32, effective rank" in text
     assert "statistics over 320 rows, without 1 beyond_tokenizer, 1 refilled" in text
     assert json.loads(json.dumps(report.to_dict()))["tokens"][1]["init"] == "mean"
 
@@ -350,3 +350,38 @@ def test_pretrained_map_from_a_file_of_vectors(tmp_path) -> None:
     assert report.tables[0]["source"]["name"].endswith("v.txt")
     rows = m.transformer.wte.weight[320:]
     assert torch.isfinite(rows).all() and not torch.equal(rows[0], rows[1])
+
+
+@pytest.mark.parametrize("new", [1, 2, 40, 400])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert"])
+def test_scale_auto_keeps_the_bound_and_its_rows_apart(kind, new) -> None:
+    """Tied, untied and with a bias, by a model of large logits."""
+    t = tokenizer("byte_level")
+    m = model(kind, len(t))
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for table in EmbeddingTables(m).own_tables:
+            EmbeddingTables(m).read(table).mul_(50)
+        for table in EmbeddingTables(m).output_tables:
+            for bias in EmbeddingTables(m).biases(table):
+                bias.normal_(0, 3, generator=generator)
+    tokens = [f" zyx{i}q" for i in range(new)]
+    texts = ["the man and a dog see", "two men"]
+    report = expand_vocabulary(m, t, tokens, "mean_cov", scale="auto", prefixes=texts)
+    assert report.shift.kl_max <= math.log1p(new / 320) * (1 + 1e-4) + 1e-7
+    scale = report.tables[0]["details"]["scale"]
+    repeated = 320 * (new > 320)  # copies of all old rows, and a partition for the rest
+    rest = new - repeated
+    assert scale == pytest.approx((repeated + rest * (rest - 1) / 319) / new, rel=0.06, abs=1e-9)
+    if new > 1:
+        assert min(report.min_distance.values()) > 0
+        assert all(0.99 < rank < new for rank in report.effective_rank.values())
+        assert "apart in float32, effective rank" in str(report)
+
+
+def test_scale_says_what_it_takes() -> None:
+    m, t = model("gpt2", 320), tokenizer("byte_level")
+    with pytest.raises(
+        InvalidArgumentError, match=r"scale='auot' is not a finite number at least 0 or 'auto'"
+    ):
+        expand_vocabulary(m, t, [" zyxomma"], "mean_cov", scale="auot")

@@ -1,0 +1,67 @@
+"""`prune`: a checkpoint in, one with fewer tokens out."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+
+from ..errors import DataNotFoundError
+from .command import Answer, Command, CommandLineError, flag
+from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
+
+
+def _prune_flags(parser: ArgumentParser) -> None:
+    add_model_flags(parser)
+    flag(parser, "corpus", nargs="+", metavar="FILE", help="text files: what they use is kept")
+    flag(parser, "keep", nargs="+", metavar="TOKEN", default=[], help="tokens that are kept in any case")
+    flag(parser, "min_count", type=int, default=1, metavar="N", help="uses that keep a token (default: 1)")
+    flag(
+        parser,
+        "output_dir",
+        required=True,
+        metavar="FOLDER",
+        help="folder for the smaller checkpoint; must not exist, or be empty",
+    )
+
+
+def _prune(args: Namespace) -> Answer:
+    if not args.corpus and not args.keep:
+        raise CommandLineError("prune needs --corpus or --keep")
+    if args.min_count < 1:
+        raise CommandLineError(f"--min_count {args.min_count}: expected a positive integer")
+    check_output(args.output_dir)
+    from ..vocabulary import prune_vocabulary, used_tokens
+
+    tokenizer = load_tokenizer(args)
+    used = used_tokens(tokenizer, _lines(args.corpus or []), min_count=args.min_count)
+    model = load_model(args)
+    before = sum(p.numel() for p in model.parameters())
+    report = prune_vocabulary(model, tokenizer, [*sorted(used), *args.keep])
+    after = sum(p.numel() for p in model.parameters())
+    save_checkpoint(args.output_dir, model, tokenizer, args.model)
+    text = f"{report}\nparameters {before:,} -> {after:,}\nsaved: {args.output_dir}"
+    data = {**report.to_dict(), "parameters": [before, after], "output_dir": args.output_dir}
+    return Answer(text, data)
+
+
+def _lines(files: list[str]) -> Iterator[str]:
+    for file in files:
+        try:
+            with open(file, encoding="utf-8-sig") as lines:
+                yield from lines
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataNotFoundError(f"--corpus {file} cannot be read as UTF-8 text: {error}") from error
+
+
+PRUNE = Command(
+    summary="drop the tokens that a corpus does not use, and save the smaller model",
+    description="Drops tokens from a tokenizer and their rows from every table of its model, and saves both "
+    "to a new folder. Texts whose tokens are all kept are split as before and give the same logits for them; "
+    "other texts are split into what is left. Special tokens, bytes and what merges need stay.",
+    examples=(
+        "hf-embinit prune path/to/model --corpus german.txt --output_dir german",
+        "hf-embinit prune path/to/model --corpus notes.txt --keep yes no --min_count 5 --output_dir small",
+    ),
+    add_flags=_prune_flags,
+    run=_prune,
+)

@@ -1,0 +1,67 @@
+"""`hf-embinit prune`: what a corpus uses is split as before, with the logits that it had."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from builders.tiny_tokenizers import logits, model, tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hf_embinit.__main__ import main
+
+TEXTS = ["a man and a dog", "two men see a dog"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    t = tokenizer("byte_level", 600)
+    model("llama", len(t)).save_pretrained(tmp_path / "model")
+    t.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "modules.json").write_text("[]", encoding="utf-8")
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+    return tmp_path
+
+
+def test_what_the_corpus_uses_stays(folder, capsys) -> None:
+    out = folder / "small"
+    flags = ["--corpus", str(folder / "corpus.txt"), "--keep", "Ġwoman", "--output_dir", str(out), "--json"]
+    assert main(["prune", str(folder / "model"), *flags]) == 0
+    told = json.loads(capsys.readouterr().out)
+    old, new = AutoTokenizer.from_pretrained(folder / "model"), AutoTokenizer.from_pretrained(out)
+    big, small = (AutoModelForCausalLM.from_pretrained(f).eval() for f in (folder / "model", out))
+    assert told["new_num_embeddings"] == len(new) == small.config.vocab_size < 320
+    assert told["parameters"] == [sum(p.numel() for p in m.parameters()) for m in (big, small)]
+    assert "Ġwoman" in new.get_vocab() and "Ġchildren" not in new.get_vocab()
+    for text in TEXTS:
+        assert new.tokenize(text) == old.tokenize(text)
+        before = logits(big, torch.tensor([old(text)["input_ids"]]))
+        after = logits(small, torch.tensor([new(text)["input_ids"]]))
+        assert torch.equal(after, before[..., torch.tensor(told["old_ids"])])
+    assert (out / "modules.json").is_file()
+
+
+def test_rare_tokens_go(folder, capsys) -> None:
+    corpus = ["--corpus", str(folder / "corpus.txt")]
+    flags = ["--min_count", "2", "--output_dir", str(folder / "s")]
+    assert main(["prune", str(folder / "model"), *corpus, *flags]) == 0
+    kept = AutoTokenizer.from_pretrained(folder / "s").get_vocab()
+    assert "Ġdog" in kept and "Ġman" not in kept
+    assert "parameters " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "message"),
+    [
+        ([], 2, "prune needs --corpus or --keep"),
+        (["--keep", "nowhere"], 1, "keep has 'nowhere', which is not in the tokenizer's vocabulary"),
+        (["--corpus", "nowhere.txt"], 1, "--corpus nowhere.txt cannot be read as UTF-8 text"),
+        (["--keep", "Ġa", "--min_count", "0"], 2, "--min_count 0: expected a positive integer"),
+    ],
+)
+def test_what_is_wrong_is_one_line(flags, code, message, folder, capsys) -> None:
+    assert main(["prune", str(folder / "model"), *flags, "--output_dir", str(folder / "out")]) == code
+    *_, error = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ") and message in error
+    assert not (folder / "out").exists()

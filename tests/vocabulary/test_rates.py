@@ -1,0 +1,179 @@
+"""A learning rate of its own for new rows: the steps are those of a model with them in a table apart."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from builders.tiny_tokenizers import model, tokenizer
+from torch.func import functional_call
+from torch.nn import functional as F
+from transformers import Trainer, TrainingArguments
+
+import hf_embinit
+from hf_embinit import expand_vocabulary, parameter_groups
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.tables import EmbeddingTables
+
+NEW = [" zyxomma", " qorvex"]
+KINDS = ["gpt2", "llama", "bert"]
+"""Tied, untied, and tied with a bias."""
+OPTIMIZERS = {
+    "AdamW": lambda groups: torch.optim.AdamW(groups, lr=1e-3),
+    "SGD": lambda groups: torch.optim.SGD(groups, lr=1e-2, momentum=0.9),
+    "RMSprop": lambda groups: torch.optim.RMSprop(groups, lr=1e-3),
+}
+
+
+def expanded(kind: str):
+    t = tokenizer("byte_level")
+    torch.manual_seed(0)
+    m = model(kind, len(t)).eval()
+    new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=(), scale=0.1).token_ids
+    return m, new
+
+
+def batches(steps: int):
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(steps):
+        ids = torch.randint(0, 320, (2, 12), generator=generator)
+        ids[:, ::3] = torch.randint(320, 322, (2, 4), generator=generator)
+        yield ids
+
+
+def loss_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+
+
+def train(m, optimizer, steps: int = 6) -> None:
+    for ids in batches(steps):
+        loss_of(m(input_ids=ids).logits, ids).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def train_apart(m, make, steps: int = 6) -> dict[str, torch.Tensor]:
+    """The same with new rows that are parameters, put behind the old ones in every forward pass."""
+    tables = EmbeddingTables(m)
+    names = {t.name for t in tables.own_tables} | {b.name for t in tables.output_tables for b in t.bias}
+    named = dict(m.named_parameters())
+    old = {n: torch.nn.Parameter(p.detach()[: 320 if n in names else None].clone()) for n, p in named.items()}
+    new = {n: torch.nn.Parameter(named[n].detach()[320:].clone()) for n in names}
+    decayed = set(Trainer.get_decay_parameter_names(None, m))
+    optimizer = make(
+        [
+            {"params": [p for n, p in old.items() if n in decayed], "weight_decay": 0.1},
+            {"params": [p for n, p in old.items() if n not in decayed], "weight_decay": 0.0},
+            {"params": list(new.values()), "lr": 0.05, "weight_decay": 0.1},
+        ]
+    )
+    whole = lambda: {n: torch.cat([p, new[n]]) if n in new else p for n, p in old.items()}  # noqa: E731
+    for ids in batches(steps):
+        loss_of(functional_call(m, whole(), kwargs={"input_ids": ids}).logits, ids).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return {n: p.detach() for n, p in whole().items()}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_steps_are_those_of_rows_in_a_table_apart(kind, optimizer) -> None:
+    make = OPTIMIZERS[optimizer]
+    expected = train_apart(expanded(kind)[0], make)
+    m, new = expanded(kind)
+    start = {n: p.detach().clone() for n, p in m.named_parameters()}
+    train(m, make(parameter_groups(m, new_row_lr=0.05, weight_decay=0.1)))
+    for name, p in m.named_parameters():
+        torch.testing.assert_close(p.detach(), expected[name], atol=1e-6, rtol=1e-5, msg=name)
+        assert not torch.equal(p, start[name])
+    # the control: one rate for all, and a gradient that is scaled instead, end elsewhere
+    same, _ = expanded(kind)
+    rate = 1e-2 if optimizer == "SGD" else 1e-3
+    train(same, make(parameter_groups(same, new_row_lr=rate, weight_decay=0.1)))
+    rows = EmbeddingTables(same).own_tables[0].name
+    assert (dict(same.named_parameters())[rows][new] - expected[rows][new]).abs().max() > 1e-3
+
+
+def test_scaled_gradients_do_not_do_it() -> None:
+    """Why there is more to it than a hook: Adam's step does not know the scale of a gradient."""
+    ends = []
+    for factor in (1.0, 50.0):
+        m, new = expanded("gpt2")
+        table = m.get_input_embeddings().weight
+        mask = torch.ones_like(table).index_fill_(0, torch.tensor(new), factor)
+        table.register_hook(lambda grad, mask=mask: grad * mask)
+        train(m, torch.optim.AdamW(m.parameters(), lr=1e-3, eps=1e-12))
+        ends.append(table.detach()[new])
+    torch.testing.assert_close(*ends, atol=1e-5, rtol=0)
+
+
+def test_trainer_trains_goes_on_and_schedules_as_ever(tmp_path) -> None:
+    def run(steps, resume=None):
+        m, _ = expanded("llama")
+        optimizer = torch.optim.AdamW(parameter_groups(m, new_row_lr=0.05), lr=1e-3)
+        args = TrainingArguments(
+            str(tmp_path / "run"),
+            max_steps=steps,
+            save_steps=2,
+            lr_scheduler_type="linear",
+            gradient_accumulation_steps=2,
+            per_device_train_batch_size=1,
+            use_cpu=True,
+            report_to=[],
+            disable_tqdm=True,
+        )
+        data = [{"input_ids": row, "labels": row} for ids in batches(8) for row in ids.tolist()]
+        trainer = Trainer(m, args, train_dataset=data, optimizers=(optimizer, None))
+        trainer.train(resume_from_checkpoint=resume)
+        return m, [group["lr"] for group in optimizer.param_groups]
+
+    through, rates = run(4)
+    assert rates[2] == pytest.approx(50 * rates[0])
+    again, _ = run(4, str(tmp_path / "run" / "checkpoint-2"))
+    for (name, a), b in zip(through.named_parameters(), again.parameters(), strict=True):
+        torch.testing.assert_close(a, b, msg=name)
+
+
+def test_rows_may_move_and_change_dtype_before_training() -> None:
+    m, new = expanded("gpt2")
+    optimizer = torch.optim.AdamW(parameter_groups(m, new_row_lr=0.05), lr=0.0)
+    m.to(torch.bfloat16)
+    before = m.get_input_embeddings().weight.detach().clone()
+    train(m, optimizer, 1)
+    after = m.get_input_embeddings().weight.detach()
+    assert torch.equal(after[:320], before[:320])
+    assert bool((after[new] != before[new]).any(1).all())
+
+
+def test_what_is_named_alone_and_what_cannot_be() -> None:
+    m, _ = expanded("gpt2")
+    table = m.get_input_embeddings().weight
+    before = table.detach().clone()
+    train(m, torch.optim.SGD(parameter_groups(m, new_row_lr=1.0, token_ids=[321]), lr=0.0), 2)
+    assert torch.equal(table[:321], before[:321]) and not torch.equal(table[321], before[321])
+    for options, match in (
+        ({"new_row_lr": -1}, "new_row_lr=-1: expected a number, at least 0"),
+        ({"new_row_lr": "1e-3"}, "new_row_lr='1e-3'"),
+        ({"new_row_lr": float("nan")}, "new_row_lr=nan"),
+        ({"new_row_lr": 1e-3, "token_ids": [322]}, "token_ids=.*each from 0 to 321"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=match):
+            parameter_groups(m, **options)
+    with pytest.raises(InvalidArgumentError, match="tells of no new rows: give token_ids="):
+        parameter_groups(model("gpt2", 320), new_row_lr=1e-3)
+    table.requires_grad_(False)
+    with pytest.raises(InvalidArgumentError, match="is frozen"):
+        parameter_groups(m, new_row_lr=1e-3)
+
+
+def test_nothing_stays_behind() -> None:
+    from torch.optim.optimizer import _global_optimizer_pre_hooks
+
+    count = len(_global_optimizer_pre_hooks)
+    m, _ = expanded("gpt2")
+    groups = hf_embinit.parameter_groups(m, new_row_lr=1e-3)
+    assert len(_global_optimizer_pre_hooks) == count + 1
+    del groups
+    gc.collect()
+    assert len(_global_optimizer_pre_hooks) == count

@@ -1,0 +1,204 @@
+"""Models where people keep them: in sentence-transformers, in pipelines, in vision and speech models."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from builders.tiny_tokenizers import model, tokenizer
+from torch import nn
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    Qwen2VLConfig,
+    Qwen2VLForConditionalGeneration,
+    WhisperConfig,
+    WhisperForConditionalGeneration,
+)
+
+import hf_embinit
+from hf_embinit import expand_vocabulary, patch, prune_vocabulary, unpatch
+from hf_embinit.errors import UnsupportedModelError
+from hf_embinit.tables import EmbeddingTables, unwrap
+
+NEW = ["zyxomma", "qorvex"]
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.fixture
+def sentence_transformers():
+    return pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of a tiny BERT and its tokenizer, as both kinds of models."""
+    t = tokenizer("wordpiece")
+    config = BertConfig(vocab_size=len(t), **SMALL, num_labels=1)
+    for name, kind in (("encoder", BertModel), ("classifier", BertForSequenceClassification)):
+        kind(config).save_pretrained(tmp_path / name)
+        t.save_pretrained(tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("kind", ["SentenceTransformer", "CrossEncoder"])
+def test_sentence_transformers_are_grown_pruned_and_saved_by_themselves(
+    sentence_transformers, kind, folder, tmp_path
+) -> None:
+    load = getattr(sentence_transformers, kind)
+    m = load(str(folder / ("encoder" if kind == "SentenceTransformer" else "classifier")), device="cpu")
+
+    def answer(m, text: str) -> torch.Tensor:
+        return torch.as_tensor(
+            m.encode([text]) if kind == "SentenceTransformer" else m.predict([(text, "a dog")])
+        )
+
+    before = answer(m, "a man and a dog")
+    report = expand_vocabulary(m, m.tokenizer, NEW, prefixes=())
+    assert m.tokenizer("a zyxomma")["input_ids"].count(report.token_ids[0]) == 1
+    assert torch.equal(answer(m, "a man and a dog"), before)
+    new = answer(m, "a zyxomma sees a qorvex")
+    m.save_pretrained(str(tmp_path / "saved"))
+    again = load(str(tmp_path / "saved"), device="cpu")
+    assert torch.equal(answer(again, "a zyxomma sees a qorvex"), new)
+    assert hf_embinit.read_manifest(str(tmp_path / "saved")) or again.config.embinit
+    used = {
+        i for text in ("a man and a dog", "a zyxomma", "a dog") for i in again.tokenizer(text)["input_ids"]
+    }
+    rows = prune_vocabulary(again, again.tokenizer, used).new_num_embeddings
+    assert rows < 322 and EmbeddingTables(again).vocab_size() == rows
+    assert torch.equal(answer(again, "a man and a dog"), before)
+
+
+def test_a_patched_sentence_transformer(sentence_transformers, folder) -> None:
+    m = sentence_transformers.SentenceTransformer(str(folder / "encoder"), device="cpu")
+    assert patch(m) is m
+    m[0].auto_model.resize_token_embeddings(325)
+    rows = m[0].auto_model.embeddings.word_embeddings.weight
+    torch.testing.assert_close(rows[320:], rows[:320].mean(0).expand(5, -1))
+    unpatch(m)
+    assert "resize_token_embeddings" not in vars(m[0].auto_model)
+
+
+def test_new_tokens_of_a_sentence_transformer_are_trained_alone(sentence_transformers, folder) -> None:
+    """The trainer of sentence-transformers, as a user starts it; old rows and layers stay."""
+    from datasets import Dataset
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+
+    m = sentence_transformers.SentenceTransformer(str(folder / "encoder"), device="cpu")
+    new = expand_vocabulary(m, m.tokenizer, NEW, "mean_cov", prefixes=()).token_ids
+    inner = unwrap(m)
+    before = {n: p.detach().clone() for n, p in inner.named_parameters()}
+    data = Dataset.from_dict({"anchor": ["a zyxomma", "a qorvex"] * 4, "positive": ["a dog", "a man"] * 4})
+    loss = MultipleNegativesRankingLoss(m)
+    args = sentence_transformers.SentenceTransformerTrainingArguments(
+        str(folder / "run"), max_steps=3, learning_rate=1e-2, use_cpu=True, report_to=[], disable_tqdm=True
+    )
+    with hf_embinit.train_new_rows_only(m, new):
+        sentence_transformers.SentenceTransformerTrainer(m, args=args, train_dataset=data, loss=loss).train()
+    for name, p in inner.named_parameters():
+        if name == "embeddings.word_embeddings.weight":
+            assert torch.equal(p[:320], before[name][:320]) and not torch.equal(p[320:], before[name][320:])
+        else:
+            assert torch.equal(p, before[name]), name
+
+
+def test_what_holds_a_model_without_being_a_module() -> None:
+    t = tokenizer("wordpiece")
+    classifier = SimpleNamespace(
+        model_body=nn.ModuleDict({"0": BertModel(BertConfig(vocab_size=320, **SMALL))})
+    )
+    assert expand_vocabulary(classifier, t, NEW, prefixes=()).token_ids == [320, 321]
+    assert unpatch(patch(classifier)) is classifier
+
+
+def test_text_encoders_of_pipelines() -> None:
+    t = tokenizer("byte_level")
+    config = CLIPTextConfig(vocab_size=len(t), eos_token_id=t.eos_token_id, **SMALL)
+    encoder = CLIPTextModel(config).eval()
+    ids = torch.tensor([t("a man")["input_ids"] + [t.eos_token_id]])
+    before = encoder(ids).last_hidden_state
+    pipeline = SimpleNamespace(text_encoder=encoder, tokenizer=t, unet=nn.Linear(2, 2), vae=nn.Linear(2, 2))
+    report = expand_vocabulary(pipeline, t, ["<cat-toy>"], overrides={"<cat-toy>": ("description", "a dog")})
+    assert torch.equal(encoder(ids).last_hidden_state, before)
+    rows = encoder.get_input_embeddings().weight
+    of = tokenizer("byte_level")("a dog")["input_ids"]
+    torch.testing.assert_close(rows[report.token_ids[0]], rows[of].mean(0))
+    pipeline.text_encoder_2 = CLIPTextModel(config)
+    with pytest.raises(UnsupportedModelError, match=r"give one of them \(text_encoder, text_encoder_2\)"):
+        patch(pipeline)
+
+
+def llava():
+    text = LlamaConfig(vocab_size=320, num_key_value_heads=2, **SMALL)
+    vision = CLIPVisionConfig(image_size=8, patch_size=4, projection_dim=8, **SMALL)
+    return LlavaForConditionalGeneration(
+        LlavaConfig(vision_config=vision, text_config=text, image_token_id=319)
+    )
+
+
+def qwen2_vl():
+    text = {
+        "vocab_size": 320,
+        "num_key_value_heads": 2,
+        "rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]},
+    }
+    vision = {"depth": 1, "embed_dim": 16, "hidden_size": 16, "num_heads": 2, "patch_size": 4}
+    return Qwen2VLForConditionalGeneration(Qwen2VLConfig(text_config={**text, **SMALL}, vision_config=vision))
+
+
+def whisper():
+    layers = {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+    }
+    ids = dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0)
+    return WhisperForConditionalGeneration(
+        WhisperConfig(vocab_size=320, d_model=16, encoder_ffn_dim=32, decoder_ffn_dim=32, **layers, **ids)
+    )
+
+
+@pytest.mark.parametrize("build", [llava, qwen2_vl, whisper])
+def test_vision_and_speech_models_through_their_processor(build, tmp_path) -> None:
+    m, t = build().eval(), tokenizer("byte_level")
+    processor = SimpleNamespace(tokenizer=t, image_processor=None)
+    old = {table.name: EmbeddingTables(m).read(table).clone() for table in EmbeddingTables(m).own_tables}
+    report = expand_vocabulary(m, processor, [" zyxomma", " qorvex"], "mean_cov", prefixes=())
+    assert report.token_ids == [320, 321]
+    tables = EmbeddingTables(m)
+    tables.assert_consistent()
+    for table in tables.own_tables:
+        assert torch.equal(tables.read(table)[:320], old[table.name])
+        assert not torch.equal(tables.read(table)[320], tables.read(table)[321])
+    m.save_pretrained(tmp_path)
+    again = type(m).from_pretrained(tmp_path)
+    assert again.config.get_text_config().vocab_size == 322
+    assert all(torch.equal(v, again.state_dict()[k]) for k, v in m.state_dict().items())
+
+
+def test_a_vision_model_loses_tokens_and_keeps_its_image_token() -> None:
+    m, t = llava(), tokenizer("byte_level")
+    image = t.convert_ids_to_tokens(319)
+    row = m.get_input_embeddings().weight[319].clone()
+    prune_vocabulary(m, SimpleNamespace(tokenizer=t), t("a man and a dog")["input_ids"])
+    assert m.config.image_token_id == t.convert_tokens_to_ids(image) < 319
+    assert torch.equal(m.get_input_embeddings().weight[m.config.image_token_id], row)
+
+
+def test_several_models_and_none_are_refused() -> None:
+    two = nn.ModuleDict({"query": model("bert", 320), "document": model("bert", 320)})
+    with pytest.raises(UnsupportedModelError, match=r"holds several models: .* \(query, document\)"):
+        patch(two)
+    for nothing in (nn.Linear(2, 2), SimpleNamespace(), None, "folder"):
+        with pytest.raises(UnsupportedModelError, match="neither a transformers model nor a known wrapper"):
+            patch(nothing)
