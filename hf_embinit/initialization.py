@@ -14,7 +14,6 @@ from transformers import PreTrainedModel
 from .errors import InvalidArgumentError
 from .initializers import list_initializers
 from .measures import embedding_statistics
-from .resize import change
 from .rows import MadeRows, RowRequest, VectorSource, make_rows
 from .tables import EmbeddingTables
 from .tokens import Coverage, coverage
@@ -134,8 +133,9 @@ def initialize(
         _report(m, _covered(init, m, counts.get(m.table.side, token_counts)), _moments(tables, m))
         for m in made
     ]
-    event = {"init": init, "seed": seed, "options": options, "tables": [_entry(r) for r in reports]}
-    change(tables, None, made, "initialize", event)
+    entries = [_entry(r) for r in reports]
+    event = {"event": "initialize", "init": init, "seed": seed, "options": options, "tables": entries}
+    tables.change(None, made, event=event)
     after = [replace(r, after=_moments(tables, m)) for r, m in zip(reports, made, strict=True)]
     return InitReport(init, seed, options, after)
 

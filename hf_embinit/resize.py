@@ -1,4 +1,4 @@
-"""A resize that makes its rows first: what a patched `resize_token_embeddings` and `expand_vocabulary` do."""
+"""`resize`: makes the new rows, then resizes, writes and records; and the report on rows that were made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from .manifest import events_with
 from .rows import MadeRows, RowRequest, make_rows
 from .tables import EmbeddingTables, ResizePlan
 
@@ -18,45 +17,24 @@ def resize(
     ids: Sequence[int] | None = None,
     then: Callable[[], object] = lambda: None,
 ) -> dict[str, Any] | None:
-    """Does `plan` with rows made by `request`, and records it; gives the report, None when no row was made.
+    """Carries out `plan` with rows made by `request`, and records it.
 
     Rows are made from the old tables, for the new ids or for `ids`, and everything is checked before the
-    first write: an error or an interrupt leaves the model as it was.
+    first write: an error or an interrupt leaves the model as it was. `then` is called with the writes.
+    Returns the report of `fill_report`, None when no row was made.
     """
     made = make_rows(tables, request, plan, ids)
     report = fill_report(request, made)
-    grows = plan.old_num != plan.new_num
-    if not report["tables"] and not grows:
-        tables.change(plan, then=then)
-        return None
-    told: dict[str, Any] = {"side": plan.side, "rows": [plan.old_num, plan.new_num]}
+    event: dict[str, Any] = {"event": "resize", "side": plan.side, "rows": [plan.old_num, plan.new_num]}
     if report["tables"]:
         counts = [
             {**t, "left_out": {why: len(rows) for why, rows in t["left_out"].items()}}
             for t in report["tables"]
         ]
-        told.update({**report, "tables": counts})
-    change(tables, plan, made, "resize", told, then)
+        event.update({**report, "tables": counts})
+    changes = bool(report["tables"]) or plan.old_num != plan.new_num
+    tables.change(plan, made, then, event=event if changes else None)
     return report if report["tables"] else None
-
-
-def change(
-    tables: EmbeddingTables,
-    plan: ResizePlan | None,
-    made: Sequence[Any],
-    event: str,
-    told: dict[str, Any],
-    then: Callable[[], object] = lambda: None,
-) -> None:
-    """Writes what was made and records the event, and does `then`: all of it, or nothing."""
-    config = tables.model.config
-    events = events_with(config, event, **told)
-
-    def last() -> None:
-        config.embinit = events
-        then()
-
-    tables.change(plan, made, last)
 
 
 def fill_report(request: RowRequest, made: Sequence[Any]) -> dict[str, Any]:

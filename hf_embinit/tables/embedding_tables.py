@@ -8,14 +8,16 @@ it: everything that can fail comes before the first write.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..manifest import events_with
 from ..tokens import Side
 from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
 from .memory import require_memory, uninterrupted
@@ -180,12 +182,16 @@ class EmbeddingTables:
         plan: ResizePlan | None,
         writes: Iterable[RowsOf] = (),
         then: Callable[[], object] = lambda: None,
+        *,
+        event: Mapping[str, Any] | None = None,
     ) -> None:
-        """Resizes as `plan` says, writes rows and biases, and calls `then`: all of it, or nothing.
+        """Resizes by `plan`, writes rows and biases, records `event` and calls `then`: all of it, or nothing.
 
-        Every tensor that is needed is there, in its dtype, before the first is put in place; an interrupt
-        waits for the last. `then` must not fail.
+        `event` has the arguments of `manifest.record_event`. Every new tensor is complete, in its dtype,
+        before the first replaces an old one, and an interrupt waits for the last. `then` must not fail.
         """
+        config = self.model.config
+        events = None if event is None else events_with(config, **event)
         grown: dict[int, tuple[TiedTensor, Tensor]] = {}
         if plan is not None and plan.new_num != plan.old_num:
             for tied, extra, moves in self._resized(plan.side):
@@ -217,6 +223,8 @@ class EmbeddingTables:
                     tensor.grad = None
             for holder, key, size in sizes:
                 setattr(holder, key, size)
+            if events is not None:
+                config.embinit = events
             then()
 
     def assert_consistent(self) -> None:

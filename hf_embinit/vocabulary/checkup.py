@@ -19,7 +19,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import EmbinitError, InvalidArgumentError
 from ..hub import load_pretrained_tokenizer
 from ..manifest import read_manifest
-from ..resize import change
 from ..rows import RowRequest, make_rows
 from ..tables import EmbeddingTables, Table, unusable_rows
 from .id_fields import id_fields
@@ -118,8 +117,8 @@ def repair(
         request = RowRequest(init, seed, options, tokenizer, tokenizer)
         plan = tables.plan()
         made = make_rows(tables, request, plan, wanted)
-        told = {"init": init, "seed": seed, "options": options, "rows": wanted}
-        change(tables, plan, made, "repair", told)
+        event = {"event": "repair", "init": init, "seed": seed, "options": options, "rows": wanted}
+        tables.change(plan, made, event=event)
     return wanted
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import InitContext, Initializer
 from ..measures import expansion_bound
-from ..resize import change, fill_report
+from ..resize import fill_report
 from ..rows import MadeRows, Override, RowRequest, check_init, make_rows, splitter
 from ..tables import EmbeddingTables, ResizePlan, Side
 from ..tokens import tokenizer_of
@@ -152,7 +152,8 @@ def _expand(
     if measured:
         meter = ShiftMeter(tables.model, tokenizer, prefixes, plan.old_num, request.seed, [*slots.values()])
     token_of = {i: token for token, i in checked.id_of.items()}
-    told = {
+    event = {
+        "event": "expand_vocabulary",
         "init": request.init,
         "seed": request.seed,
         "options": request.options,
@@ -164,17 +165,10 @@ def _expand(
         ],
     }
     if slots:
-        told["slots"] = slots
-        change(
-            tables,
-            None,
-            made,
-            "expand_vocabulary",
-            told,
-            lambda: vars(tokenizer).update(vars(checked.extended)),
-        )
+        event["slots"] = slots
+        tables.change(None, made, lambda: vars(tokenizer).update(vars(checked.extended)), event=event)
     else:
-        change(tables, plan, made, "expand_vocabulary", told, lambda: append(tokenizer, checked.tokens))
+        tables.change(plan, made, lambda: append(tokenizer, checked.tokens), event=event)
     if meter is not None:
         report.shift = meter.compare(filled)
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from ..errors import InvalidArgumentError
-from ..manifest import events_with
 from ..tables import EmbeddingTables, RowsOf
 from ..tokens import tokenizer_of
 from .compaction import compact_tokenizer, required_ids
@@ -84,9 +83,7 @@ def prune_vocabulary(model: Any, tokenizer: Any, keep: Iterable[str | int]) -> P
         biases = [bias[index.to(bias.device)] for bias in tables.biases(table)]
         writes.append(RowsOf(table, (), biases=biases, bias_ids=ids))
     padding = [(table.module, table.padding_index) for table in tables.input_tables]
-    events = events_with(
-        tables.model.config, "prune_vocabulary", rows=[old_rows, len(old_ids)], old_ids=old_ids
-    )
+    event = {"event": "prune_vocabulary", "rows": [old_rows, len(old_ids)], "old_ids": old_ids}
 
     def follow() -> None:
         renumber(tables.model, fields, new_id)
@@ -94,9 +91,8 @@ def prune_vocabulary(model: Any, tokenizer: Any, keep: Iterable[str | int]) -> P
             if old is not None:
                 module.padding_idx = new_id.get(old)  # type: ignore[assignment]
         tokenizer._tokenizer = compacted
-        tables.model.config.embinit = events
 
-    tables.change(tables.plan(len(old_ids)), writes, follow)
+    tables.change(tables.plan(len(old_ids)), writes, follow, event=event)
     return PruneReport(
         old_num_embeddings=old_rows,
         new_num_embeddings=len(old_ids),
