@@ -1,4 +1,4 @@
-"""Text that came from elsewhere, fit to be shown: on a terminal, in Markdown, in a table of it.
+"""Text from elsewhere made fit to be shown: on a terminal, in Markdown, in a Markdown table.
 
 Names of tensors, tokens, repositories and files may hold anything: bytes that move a terminal's cursor, a
 line break that forges a row of a table, a picture that a page would load.
@@ -15,17 +15,17 @@ _MARKUP = re.compile(r"([\\`*\[\]<|])")
 
 
 def printable(text: object) -> str:
-    """`text` on one line, every character that is not for reading spelled out (`\\n`, `\\x1b`, `\\u202e`)."""
+    """`text` on one line, with every unprintable character escaped (`\\n`, `\\x1b`, `\\u202e`)."""
     return "".join(c if c.isprintable() or c in _JOINERS else repr(c)[1:-1] for c in str(text))
 
 
 def markdown_text(value: Any) -> str:
-    """`value` as plain words of Markdown on one line: no markup, link, picture or HTML in it takes effect."""
+    """`value` as plain words of Markdown on one line: markup, links, pictures and HTML have no effect."""
     return _MARKUP.sub(r"\\\1", printable(" ".join(str(value).split())))
 
 
 def markdown_code(text: object) -> str:
-    """`text` as code, also in a cell of a table."""
+    """`text` as inline code, also fit for a table cell."""
     shown = printable(text)
     longest = max(map(len, re.findall("`+", shown)), default=0)
     fence, pad = "`" * (longest + 1), " " if longest else ""

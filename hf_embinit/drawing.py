@@ -1,4 +1,4 @@
-"""How the pictures of this package look: colors, lines, figures on no screen, files.
+"""The look of all pictures of this package: colors, lines, figures without a screen, files.
 
 What a picture shows is decided in the room that draws it.
 """

@@ -41,7 +41,7 @@ class VectorFileError(EmbinitError, ValueError):
 
 
 class UnsupportedModelError(EmbinitError, TypeError):
-    """The model keeps its embeddings in a way that cannot be handled; nothing was changed."""
+    """The model keeps its embeddings in a form that cannot be handled; nothing was changed."""
 
 
 class DataNotFoundError(EmbinitError, FileNotFoundError):
@@ -57,4 +57,4 @@ class PublishError(EmbinitError, RuntimeError):
 
 
 class VocabularyWarning(UserWarning):
-    """Something about new tokens that one should know: duplicates, known tokens, equal rows."""
+    """Something noteworthy about new tokens: duplicates, known tokens, equal rows."""

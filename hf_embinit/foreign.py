@@ -1,4 +1,4 @@
-"""Files that others made: whatever is wrong with one is said in one sentence that names the file."""
+"""Reading of files that others made: any defect becomes one sentence that names the file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def reading(what: object, error: type[EmbinitError] = VectorFileError) -> Iterat
 
 
 def reason(problem: BaseException) -> str:
-    """What an exception says, on one line and cut to a readable length; its type where it says nothing."""
+    """The message of an exception on one line, shortened if long; its type if it has no message."""
     text = printable(" ".join(str(problem).split()))
     if isinstance(problem, KeyError):
         text = f"it lacks {text}"

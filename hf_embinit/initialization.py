@@ -1,4 +1,4 @@
-"""`initialize`: a whole embedding table by name, and a report of what was done."""
+"""`initialize`: fills whole embedding tables by an initialiser, and reports what was done."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def initialize(
 
 
 def _report(made: MadeRows, covered: Coverage | None, before: dict[str, Any]) -> TableReport:
-    """What is known of a table before its rows are written."""
+    """The report on a table before its rows are written."""
     return TableReport(
         table=made.table.name,
         side=made.table.side,
@@ -167,7 +167,7 @@ def _told_of_channel(channel: dict[str, Any]) -> str:
 
 
 def _entry(report: TableReport) -> dict[str, Any]:
-    """What the manifest says of a table."""
+    """The entry of a table in the manifest."""
     return {
         "name": report.table,
         "side": report.side,
@@ -187,7 +187,7 @@ def _moments(tables: EmbeddingTables, made: MadeRows) -> dict[str, Any]:
 
 
 def _covered(init: str, made: MadeRows, counts: Sequence[int] | None) -> Coverage | None:
-    """How many of the table's tokens the vectors had; a warning is logged when it is less than half."""
+    """How many of the table's tokens the vectors had; logs a warning when it is less than half."""
     context = made.context
     found = context.report.get("found")
     if found is None or context.tokens is None:

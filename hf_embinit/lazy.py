@@ -8,10 +8,10 @@ from typing import Any
 
 
 def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], list[str]]:
-    """The `__getattr__` of `package` and its `__all__`; `modules` has the names that each sub-module gives.
+    """`__getattr__` and `__all__` of `package`; `modules` maps each sub-module to the names that it gives.
 
-    A sub-module without names is a name itself (`tasks.translation`). The names stand once more below
-    `if TYPE_CHECKING`, for type checkers and editors; a test compares both.
+    A sub-module without names is a name itself (`tasks.translation`). The names are repeated below `if
+    TYPE_CHECKING`, for type checkers and editors; a test compares both.
     """
     home = {name: module for module, names in modules.items() for name in names}
 

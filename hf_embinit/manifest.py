@@ -22,19 +22,19 @@ _WAY_OUT = "Give the folder or the Hub id of a saved model."
 
 
 def record_event(config: PreTrainedConfig, event: str, **fields: Any) -> dict[str, Any]:
-    """Appends one event (`"initialize"`, `"resize"`, ...) to `config.embinit` and gives it back as stored.
+    """Appends one event (`"initialize"`, `"resize"`, ...) to `config.embinit` and returns it as stored.
 
-    The fields are made JSON: tensors and numpy numbers become numbers and lists, paths become strings. Raises
-    `InvalidArgumentError` when `config.embinit` is there already but is no list.
+    Tensors and numpy numbers become numbers and lists, paths become strings. Raises `InvalidArgumentError`
+    when `config.embinit` exists but is no list.
     """
     config.embinit = events_with(config, event, **fields)
     return config.embinit[-1]
 
 
 def events_with(config: PreTrainedConfig, event: str, **fields: Any) -> list[dict[str, Any]]:
-    """What `config.embinit` is to be once the event is recorded; changes nothing, raises as `record_event`.
+    """The value of `config.embinit` with one more event. Changes nothing; raises as `record_event`.
 
-    A new list: configs that were copied shallowly share the old one.
+    It is a new list: configs that were copied shallowly share the old one.
     """
     events = getattr(config, "embinit", None)
     if events is not None and not isinstance(events, list):
@@ -45,9 +45,9 @@ def events_with(config: PreTrainedConfig, event: str, **fields: Any) -> list[dic
 
 
 def row_ids(rows: Sequence[Any]) -> list[int]:
-    """The ids that `rows` of an event names: `[first, one past the last]`, several such spans, or each.
+    """The ids in the `rows` of an event: `[first, one past the last]`, several such spans, or single ids.
 
-    Each id is how rows that are no neighbours were written before there were spans.
+    Single ids are an older form, for rows that are not contiguous.
     """
     if len(rows) == 2 and not isinstance(rows[0], (list, tuple)):
         return list(range(*rows))
@@ -85,7 +85,7 @@ def _events(value: Any, where: str) -> list[dict[str, Any]]:
 
 
 def _is_event(value: Any) -> bool:
-    """Whether a value has the form of an event: its tables are objects, their rows and counts numbers."""
+    """Whether a value has the form of an event: tables are objects, rows and counts are numbers."""
     tables = (value.get("tables") or []) if isinstance(value, dict) else None
     if not isinstance(tables, (list, tuple)):
         return False

@@ -49,7 +49,7 @@ ShuffleMode = Literal["elements", "rows", "rows_and_columns"]
 
 
 def shuffle(x: Tensor, mode: ShuffleMode = "elements", *, generator: torch.Generator) -> Tensor:
-    """`x` `[N, D]` with its entries permuted: the values stay to the last bit, the meaning goes.
+    """`x` `[N, D]` with its entries permuted: the same values, bit for bit, without their meaning.
 
     `elements` permutes all N*D entries; `rows` permutes whole rows; `rows_and_columns` permutes rows and then
     columns, which keeps the geometry up to relabelling. Kim et al. 2024, section 3.4, does not say which.
@@ -68,7 +68,7 @@ def shuffle(x: Tensor, mode: ShuffleMode = "elements", *, generator: torch.Gener
 
 
 _BLOCK_ELEMENTS = 2**21
-"""Entries of a table that are worked on at a time: 8 MiB in float32, so that extra memory stays small."""
+"""Entries of a table that are processed at a time: 8 MiB in float32, so that extra memory stays small."""
 
 
 def mean_row(x: Tensor, rows: Tensor | None = None) -> Tensor:
@@ -126,9 +126,9 @@ def _covariance(x: Tensor, weights: Tensor, mean: Tensor) -> Tensor:
 
 
 def float_blocks(x: Tensor) -> Iterator[Tensor]:
-    """Consecutive blocks of the rows of `x` `[N, D]` in float32, valid until the next is asked for.
+    """Consecutive blocks of the rows of `x` `[N, D]` in float32, valid until the next one is requested.
 
-    Blocks of another dtype share one buffer: a fresh one each time would cost more than the work on it.
+    Blocks of another dtype share one buffer: allocating each would cost more than the work on it.
     """
     size = max(1, _BLOCK_ELEMENTS // max(1, x.shape[1]))
     if x.dtype == torch.float32:

@@ -40,7 +40,7 @@ _SHARED_OPTIONS = ("vectors", "overrides", "exclude_rows")
 
 
 class _Request:
-    """How rows shall be made, for one model or (`patched`) each that comes along."""
+    """How rows are made, for one model or (`patched`) for each model of the block."""
 
     def __init__(self, init: str, tokenizer: Any, seed: int, options: Mapping[str, Any]):
         shared = {name: options[name] for name in _SHARED_OPTIONS if name in options}
@@ -58,7 +58,7 @@ class _Request:
         return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself
 
     def look_at(self, tables: EmbeddingTables) -> None:
-        """Remembers what the rows are that no token has yet: those that change before one has are trained."""
+        """Remembers the rows that no token has yet: those that change before a token has them are trained."""
         if self.rows.tokenizer is None or any(t.parameter.is_meta for t in tables.tables):
             return
         self.seen = {}
@@ -82,9 +82,9 @@ class _Request:
             self.look_at(tables)
 
     def _ids(self, tables: EmbeddingTables, plan: ResizePlan) -> list[int]:
-        """Rows to fill: the new ones, and padding rows that tokens added since the patch now use.
+        """Rows to fill: the new ones, and padding rows of tokens that were added since the patch.
 
-        A padding row that is not what it was when the model was last looked at may be trained, and stays.
+        A padding row that differs from what `look_at` remembered may be trained, and stays.
         """
         ids = set(plan.new_ids)
         if self.rows.tokenizer is not None:
@@ -104,7 +104,7 @@ class _Request:
         return sorted(ids)
 
     def _overrides(self, ids: list[int]) -> dict[str | int, Any]:
-        """Those overrides that speak of rows filled now, by id; warns of tokens that the tokenizer lacks."""
+        """The overrides of the rows filled now, by id; warns of tokens that the tokenizer lacks."""
         found: dict[str | int, Any] = {}
         filled = set(ids)
         known = self.rows.tokenizer.get_vocab() if self.rows.overrides and self.rows.tokenizer else {}
@@ -127,7 +127,7 @@ class _Request:
         return sorted(set(vocabulary(self.rows.tokenizer)) - set(vocabulary(self.rows.old_tokenizer)))
 
     def make_tables(self, root: PreTrainedModel) -> None:
-        """Fills the input tables whole, and records it, when the initialiser makes tables."""
+        """Fills all input tables and records it, if the initialiser makes whole tables."""
         from .initialization import initialize
 
         if self.makes_tables:
@@ -135,7 +135,7 @@ class _Request:
             initialize(root, r.init, tokenizer=r.tokenizer, vectors=r.vectors, seed=r.seed, **r.options)
 
     def make_table(self, root: PreTrainedModel, module: nn.Module) -> None:
-        """Fills the input table of one module, when the initialiser makes tables and `module` has one.
+        """Fills the input table of one module, if the initialiser makes whole tables and `module` holds one.
 
         The draws are those of `initialize`: all tables are made, in their order, and one is written.
         """
@@ -153,7 +153,7 @@ def _token_ids(tokenizer: Any, side: Side) -> set[int]:
 
 
 class _Hook:
-    """A method of one model instance that goes through a `_Request`."""
+    """A method of one model instance, replaced by one that asks a `_Request`."""
 
     def __init__(self, owner: PreTrainedModel, root: PreTrainedModel, request: _Request):
         self.owner, self.root, self.request = owner, root, request
@@ -214,11 +214,11 @@ class _InitHook(_Hook):
 def patch(model: M, init: str = "mean", tokenizer: Any = None, seed: int = 0, **options: Any) -> M:
     """The same model, whose `resize_token_embeddings` from now on fills new rows by the initialiser `init`.
 
-    Called on the model, on an inner model (`model.transformer`) or through a PEFT wrapper, with transformers'
-    arguments. New rows of every table, an untied head's from the head's own rows, and new output biases (the
-    mean of the old ones) are filled; old rows, ties, dtype and device stay. Shrinking and no-ops behave as
-    before. When `init` makes whole tables (`xavier`), `_init_weights` of token embeddings uses it as well;
-    `mean` and the like need an old table, so there the model's own initialisation stays. Every resize is
+    It may be called on the model, on an inner model (`model.transformer`) or through a PEFT wrapper, with
+    transformers' arguments. It fills the new rows of every table (those of an untied head from the head's own
+    rows) and new output biases (the mean of the old ones); old rows, ties, dtype and device stay. Shrinking
+    works as before. When `init` makes whole tables (`xavier`), `_init_weights` of token embeddings uses it as
+    well; `mean` and the like need an old table, so the model's own initialisation stays. Every resize is
     recorded in `config.embinit`.
 
     Args:
@@ -395,7 +395,7 @@ def _only_side(tables: EmbeddingTables) -> Side:
 
 
 def _side_of(owner: PreTrainedModel, tables: EmbeddingTables) -> Side | None:
-    """The side whose input table is in `owner`, the model of `tables` or one inside; None for none or both."""
+    """The side whose input table is inside `owner`; None when it holds none of them, or both."""
     modules = set(owner.modules())
     sides = {t.side for t in tables.input_tables if any(p.module in modules for p in t.tied.locations)}
     if len(sides) == 2 and hasattr(type(owner), _RESIZE_DECODER):

@@ -54,28 +54,28 @@ def check_init(init: str, options: Mapping[str, Any]) -> Initializer:
 
 @dataclass
 class RowRequest:
-    """How rows shall be made. Raises `UnknownNameError` or `InvalidArgumentError` for what cannot work."""
+    """How to make rows. Raises `UnknownNameError` or `InvalidArgumentError` for bad arguments."""
 
     init: str
     seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     """The initialiser's own."""
     tokenizer: Any = None
-    """With the new tokens in it."""
+    """The tokenizer with the new tokens in it."""
     old_tokenizer: Any = None
-    """From before they were added, for initialisers that split new tokens into old ones."""
+    """The tokenizer without them, for initialisers that split new tokens into old ones."""
     vectors: VectorSource | None = None
     target_vectors: VectorSource | None = None
     """For the target side, instead of `vectors`."""
     overrides: Mapping[str | int, Override] | None = None
     """New token or id -> initialiser for it alone: `"zeros"`, `("copy", "king")`, `("copy", {"of": 5})`."""
     exclude_rows: Collection[int] | None = None
-    """Old rows that statistics leave out; found by `unusable_rows` when None."""
+    """Old rows that statistics leave out; None: those of `unusable_rows`."""
     allow_pickle: bool = False
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None
-    """What the old tokenizer and the new one say, where that is known; read when None."""
+    """The vocabularies of the old and the new tokenizer, if known; None: they are read."""
     split: dict[str, list[int]] = field(default_factory=dict)
-    """Texts that the old tokenizer has split."""
+    """Cache of texts that the old tokenizer has split: text -> old ids."""
 
     def __post_init__(self) -> None:
         self.record = check_init(self.init, self.options)
@@ -101,7 +101,7 @@ class RowRequest:
                 )
 
     def vectors_of(self, side: Side, record: Initializer) -> VectorSource:
-        """What `record` reads for the tables of a side."""
+        """The vectors that `record` reads for the tables of a side."""
         given = self.target_vectors if side == "target" and self.target_vectors is not None else self.vectors
         return given if given is not None else record.defaults["vectors"]
 
@@ -125,12 +125,12 @@ def _override(spec: Any) -> tuple[Initializer, dict[str, Any]]:
 
 @dataclass
 class MadeRows(RowsOf):
-    """Rows of one table, and what a report says of them."""
+    """Rows of one table, and the facts about them for the report."""
 
     source: dict[str, Any] | None = None
     """Name, revision and digest of pre-trained vectors."""
     usable: int = 0
-    """n: old rows that the statistics used."""
+    """n: number of old rows in the statistics."""
     left_out: dict[str, list[int]] = field(default_factory=dict)
     """Reason -> old rows left out of the statistics."""
     context: InitContext = None  # type: ignore[assignment]
@@ -142,11 +142,11 @@ def make_rows(
     plan: ResizePlan | None = None,
     ids: Sequence[int] | None = None,
 ) -> list[RowsOf]:
-    """What `tables.change` is to write: `MadeRows` of each table, then the entries of output biases.
+    """The rows of each table for `tables.change` to write: `MadeRows`, then the entries of output biases.
 
     With a plan: rows for its new ids (or for `ids`) of every table of its side, each from the table's own old
     rows, and the mean of the old entries for each bias. Without: whole input tables. Writes nothing. Raises
-    `InvalidArgumentError` for what the request, the tokenizer and the tables cannot give.
+    `InvalidArgumentError` where request, tokenizer and tables do not fit together.
     """
     maker = _Maker(tables, request, plan, ids)
     wanted = tables.input_tables if plan is None else tables.own_tables
@@ -231,7 +231,7 @@ class _Maker:
         return torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
 
     def _context(self, table: Table, ids: Sequence[int]) -> tuple[InitContext, dict[str, list[int]]]:
-        """What an initialiser may read, and the old rows that statistics leave out."""
+        """The context of an initialiser, and the old rows that statistics leave out, by reason."""
         plan, reading = self.plan, self._reading(table.side)
         config = self.tables.model.config.get_text_config()
         given = getattr(config, "initializer_range", None) or getattr(config, "init_std", None)
@@ -295,7 +295,7 @@ class _Maker:
 
 
 class _Reading:
-    """What a tokenizer, and the one from before tokens were added to it, say of one side."""
+    """The vocabulary of one side, by the tokenizer and by the one without the new tokens."""
 
     def __init__(self, request: RowRequest, side: Side, whole: bool):
         self.tokenizer, self.side, self.whole = request.tokenizer, side, whole
@@ -316,7 +316,7 @@ class _Reading:
         return self.new if self.splitter is self.tokenizer else read_vocabulary(self.splitter, self.side)
 
     def fill(self, context: InitContext, table: Table, ids: Sequence[int]) -> None:
-        """Adds to `context` what initialisers read of tokens."""
+        """Adds the tokens to `context`."""
         known = self.new.tokens
         if self.whole and len(known) > table.num_embeddings:
             side = "source" if self.side == "shared" else self.side
@@ -338,7 +338,7 @@ class _Reading:
             context.unknown_id = self.splitter.unk_token_id
 
     def texts(self, ids: Sequence[int]) -> list[str]:
-        """The surface text of each id's token: what was added stands as it is, other tokens are decoded."""
+        """The surface text of each id's token: the content of an added token, else the decoded token."""
         added = {i: t.content for i, t in getattr(self.tokenizer, "added_tokens_decoder", {}).items()}
         known = self.new.tokens
         return [
@@ -346,7 +346,7 @@ class _Reading:
         ]
 
     def wanted(self, ids: Sequence[int]) -> list[str]:
-        """The words to ask a file of vectors for."""
+        """The words to look up in vectors."""
         if self.whole:
             return word_candidates(self.new.tokens, self.family, plain=self.new.added)
         words = [text.strip() for text in self.texts(ids)]
@@ -357,9 +357,9 @@ class _Reading:
 def splitter(
     tokenizer: Any, new: Collection[int], num_old: int, known: dict[str, list[int]]
 ) -> Callable[[list[str]], list[list[int]]]:
-    """Splits texts into ids of old rows, each once: `known` keeps them.
+    """A function that splits texts into ids of old rows; `known` caches them.
 
-    What it gives raises `InvalidArgumentError` for a text that is a new token.
+    That function raises `InvalidArgumentError` for a text that is a new token.
     """
 
     def tokenize(texts: list[str]) -> list[list[int]]:
@@ -378,7 +378,7 @@ def splitter(
 
 
 def _positions(context: InitContext, ids: Sequence[int]) -> dict[str | int, int]:
-    """Where among the rows to make each id, text and token is."""
+    """The index among the rows to make, of each id, text and token."""
     found: dict[str | int, int] = {}
     for position, i in enumerate(ids):
         found[i] = position
@@ -389,7 +389,7 @@ def _positions(context: InitContext, ids: Sequence[int]) -> dict[str | int, int]
 
 
 def _only(context: InitContext, position: int, generator: torch.Generator) -> InitContext:
-    """The request for one of the rows."""
+    """The context for one of the rows alone."""
     one = replace(
         context,
         num_rows=1,

@@ -28,19 +28,22 @@ class InputPositions:
 
 @dataclass
 class InitContext:
-    """One request for rows. An initialiser returns a float32 tensor `[num_rows, embedding_dim]` on the CPU or
-    on the device of `existing`; the caller casts, places and zeroes the padding row."""
+    """A request for rows, with all that an initialiser may read.
+
+    An initialiser returns a float32 tensor `[num_rows, embedding_dim]` on the CPU or on the device of
+    `existing`; the caller casts it, writes it and zeroes the padding row.
+    """
 
     num_rows: int
     """R: rows to make."""
     embedding_dim: int
     """D."""
     num_embeddings: int
-    """N: rows of the whole table once these are in (Xavier's fan-in)."""
+    """N: rows of the whole table once the new ones are in (Xavier's fan-in)."""
     generator: torch.Generator
     """The only source of randomness (a CPU generator, so that numbers do not depend on the device)."""
     tokens: list[str] | None = None
-    """The token string of each row asked for, in the spelling of `token_family`."""
+    """The token of each requested row, in the spelling of `token_family`."""
     token_family: str = "words"
     special_rows: frozenset[int] = frozenset()
     """Rows (0..R-1) that hold special tokens: never looked up in word vectors."""
@@ -52,7 +55,7 @@ class InitContext:
     positions: InputPositions | str | None = None
     """What is added to the rows, or why nothing fixed is; for initialisers that need `positions`."""
     existing: Tensor | None = None
-    """`[N_old, D]`: the table as it was, when rows are added beside it."""
+    """`[N_old, D]`: the old table, when rows are added to it."""
     usable_ids: Tensor | None = None
     """Indices into `existing` that statistics may use: without padding, reserved and never-trained rows."""
     not_finite: frozenset[int] = frozenset()
@@ -66,7 +69,7 @@ class InitContext:
     unknown_id: int | None = None
     """Id of the unknown token in `existing`."""
     texts: list[str] | None = None
-    """The surface text of each row asked for (`" Aragorn"` for a byte-level word-start token)."""
+    """The surface text of each requested row (`" Aragorn"` for a byte-level word-start token)."""
     role: str = "input"
     """`input` or `output`: which matrix the rows are for."""
     initializer_range: float = 0.02
@@ -75,7 +78,7 @@ class InitContext:
     """`[R, N_old]`, sparse: set by initialisers whose rows are means of old ones, weighted so that new output
     biases must be the same means."""
     report: dict[str, Any] = field(default_factory=dict)
-    """Initialisers add what a reader of the report should know: coverage, missing tokens, per-row sources."""
+    """Entries for the report, added by the initialiser: coverage, missing tokens, sources of rows."""
 
     @cached_property
     def existing_ids(self) -> dict[str, int]:

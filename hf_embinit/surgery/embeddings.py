@@ -43,8 +43,11 @@ def clean_embeddings(operation: Operation) -> dict[str, Any]:
 def shuffled_embeddings(
     operation: Operation, *, pattern: str = ENGLISH_LIKE, family: TokenFamily | None = None
 ) -> dict[str, Any]:
-    """Special tokens keep their rows; `pattern` is matched to tokens in WordPiece's spelling, which `family`
-    (the tokenizer's by default) is read into. The tied output follows, an untied output projection stays."""
+    """Special tokens keep their rows. The tied output follows; an untied output projection stays.
+
+    `pattern` is matched against tokens in WordPiece's spelling, into which they are converted from `family`
+    (by default the tokenizer's).
+    """
     tables = EmbeddingTables(operation.model)
     generator = operation.generator()
     moves = []
@@ -83,11 +86,11 @@ def donor_embeddings(
 ) -> dict[str, Any]:
     """The model reads the donor's ids afterwards: give it text by `AutoTokenizer.from_pretrained(donor)`.
 
-    `donor` is a checkpoint's folder or Hub id. A donor of another width is refused, or brought to this
-    width by a named `projection`: `least_squares` (an affine map learnt on the tokens that both
-    vocabularies have; give `tokenizer=` for it) or `random` (orthonormal directions, scaled to keep the
-    expected norm of a row). Special token ids in the configs follow; an output bias becomes its mean.
-    Raises `UnsupportedModelError` for an output table that is not tied and for two vocabularies.
+    `donor` is a checkpoint's folder or Hub id. For a donor of another width name a `projection`:
+    `least_squares` (an affine map learnt on the tokens that both vocabularies have; give `tokenizer=` for it)
+    or `random` (orthonormal directions, scaled to keep the expected norm of a row). Special token ids in the
+    configs are replaced; each entry of an output bias becomes its mean. Raises `UnsupportedModelError` for an
+    untied output table and for two vocabularies.
     """
     model = operation.model
     tables = EmbeddingTables(model)

@@ -1,4 +1,4 @@
-"""Layers in another order, or fewer of them (Zhang 2021, sections 3 and 6)."""
+"""Layers reordered or removed (Zhang 2021, sections 3 and 6)."""
 
 from __future__ import annotations
 

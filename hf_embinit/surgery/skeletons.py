@@ -1,4 +1,4 @@
-"""What a config alone makes: a model without values (on the meta device), or a freshly drawn one."""
+"""Models built from a config alone: without values (on the meta device), or freshly drawn."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ConfigPath = tuple[str, ...]
 
 
 def changed_config(config: PreTrainedConfig, changes: dict[ConfigPath, Any]) -> PreTrainedConfig:
-    """A copy with other values, made as a saved config is loaded: derived values follow, checks run."""
+    """A copy with other values, built as a saved config is loaded: derived values follow, checks run."""
     values = config.to_dict()
     for path, value in changes.items():
         part = values
@@ -56,7 +56,7 @@ def _build(cls: type[PreTrainedModel], config: PreTrainedConfig, device: str, se
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keeps transformers from warning about a model that is built for comparison alone."""
+    """Silences transformers' warnings about a model that is built for comparison alone."""
     library = logging.getLogger("transformers")
     level = library.level
     library.setLevel(logging.ERROR)
@@ -72,7 +72,7 @@ def shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def require_same_parameters(model: PreTrainedModel, made: PreTrainedModel) -> None:
-    """Raises `UnsupportedModelError` when a model has other parameters than its config makes."""
+    """Raises `UnsupportedModelError` when a model has other parameters than its config builds."""
     have, want = shapes(model), shapes(made)
     if have == want:
         return

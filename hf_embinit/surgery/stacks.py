@@ -1,9 +1,9 @@
-"""Finds a model's stacks of layers by structure, and puts their layers in another order or takes some out.
+"""Finds a model's stacks of layers by structure, and reorders their layers or removes some.
 
-A stack is a list of modules that grows and shrinks with a number in the config. `n` layers; an order `[m]`
-names for each new position the old one whose layer stands there. What a position decides (the key-value
-cache's index, T5's relative positions in the first layer, the norm that ModernBERT's first layer lacks)
-stays with the position, so that the config that is saved makes the model that is saved.
+A stack is a list of modules whose length follows a number in the config. `n` layers; an order `[m]` gives for
+each new position the old one whose layer goes there. What depends on the position (the key-value cache's
+index, T5's relative positions in the first layer, the norm that ModernBERT's first layer lacks) stays at the
+position, so that the saved config builds the saved model.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from .skeletons import ConfigPath, changed_config, require_same_parameters, shap
 Order = Sequence[int]
 
 _COUNT = re.compile(r"layer|depth|^(num|n)_blocks?$")
-"""How configs name numbers of layers; which of them count a stack is tried out."""
+"""Names of numbers of layers in configs; which of them count a stack is tried out."""
 _PER_LAYER = re.compile(r"layer|depth|block|pattern|intermediate_size|window")
-"""How configs name lists with an entry a layer."""
+"""Names of lists with an entry for each layer in configs."""
 _INDICES = re.compile(r"(layers|idx|idxs|ids|indices|indexes)$")
-"""How configs name lists of layer indices, such as `mlp_only_layers`."""
+"""Names of lists of layer indices in configs, such as `mlp_only_layers`."""
 
 
 @dataclass
 class Stack:
-    """Layers that one number in the config counts, or the length of a list in it."""
+    """Layers whose number is one value in the config, or the length of a list in it."""
 
     key: ConfigPath
-    """Where the config has that number or list."""
+    """Path of that number or list in the config."""
     size: int
     paths: list[str]
     """Lists of modules, one entry a layer each (XLM keeps four lists a stack)."""
     lists: dict[ConfigPath, Any]
-    """Lists in the config that speak of these layers, as they are."""
+    """Lists in the config about these layers."""
 
     def config_changes(self, order: Order) -> dict[ConfigPath, Any]:
-        """What the config has to say once the layers are in `order`."""
+        """The config values for layers in `order`."""
         changes: dict[ConfigPath, Any] = {} if self.key in self.lists else {self.key: len(order)}
         for path, values in self.lists.items():
             if len(values) == self.size:
@@ -99,9 +99,9 @@ def find_stacks(model: PreTrainedModel, made: PreTrainedModel) -> list[Stack]:
 def rearrange(model: PreTrainedModel, choose: Callable[[int], Order]) -> dict[str, Any]:
     """Puts the layers of every stack of `n` in the order `choose(n)`, without those that it leaves out.
 
-    Gives back details for the record: `layers` (the order of each list of modules) and `stay` (parts that
-    kept their position). Modules are moved, no value is touched, so it works on the meta device too. Raises
-    `UnsupportedModelError`, with the model as it was, when the config cannot say what would come out.
+    Returns details for the manifest: `layers` (the order of each list of modules) and `stay` (parts that kept
+    their position). Modules are moved and no value is touched, so it works on the meta device too. Raises
+    `UnsupportedModelError`, with the model unchanged, when the config cannot describe the result.
     """
     before = skeleton(model, changed_config(model.config, {}))
     require_same_parameters(model, before)
@@ -137,7 +137,7 @@ def rearrange(model: PreTrainedModel, choose: Callable[[int], Order]) -> dict[st
 
 @dataclass
 class _Plan:
-    """What is to be done to one list of modules."""
+    """The change of one list of modules."""
 
     path: str
     order: list[int]
@@ -166,8 +166,10 @@ def _plan(before: PreTrainedModel, after: PreTrainedModel, path: str, order: lis
 def _assign(
     there: list[nn.Module | None], needed: list[nn.Module | None], order: list[int], name: str
 ) -> list[int | None]:
-    """For each new position the old position whose part fits: its own layer's, else the one that stood there,
-    else the first that is free."""
+    """For each new position the old position whose part fits.
+
+    That is its own layer's, else the one that was there, else the first that is free.
+    """
     chosen: list[int | None] = [None] * len(order)
     free = set(range(len(there)))
     open_positions = []
@@ -244,7 +246,7 @@ _MISSING = object()
 
 
 def _follow(model: PreTrainedModel, before: PreTrainedModel, after: PreTrainedModel) -> None:
-    """Sets what differs between two skeletons' modules and configs: layer indices, counts, kinds."""
+    """Copies what differs between the modules and configs of two skeletons: layer indices, counts, kinds."""
     old_modules, new_modules = dict(before.named_modules()), dict(after.named_modules())
     done: set[int] = set()
     for path, module in model.named_modules():
@@ -294,7 +296,7 @@ def _module_lists(model: PreTrainedModel) -> dict[str, int]:
 def _counts(
     config: PreTrainedConfig, at: ConfigPath, kind: type
 ) -> Iterator[tuple[ConfigPath, int, PreTrainedConfig]]:
-    """Numbers in a config, and in those inside it, that may count layers, or lists whose lengths may."""
+    """Numbers in a config and its sub-configs that may count layers (or lists whose lengths may)."""
     value: Any
     for name, value in list(vars(config).items()):
         if isinstance(value, PreTrainedConfig):
@@ -306,7 +308,7 @@ def _counts(
 
 
 def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[ConfigPath, Any]:
-    """Lists beside a number of layers that have an entry a layer, or name some of the layers by index."""
+    """Lists next to a number of layers that have an entry a layer, or name some of the layers by index."""
     found = {}
     for name, values in vars(holder).items():
         if not isinstance(values, (list, tuple)) or not values:

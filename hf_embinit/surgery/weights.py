@@ -1,7 +1,7 @@
 """Weights re-drawn, rescaled or permuted (Zhang 2021, sections 4 and 5).
 
-transformers' own initialisation passes over weights that were loaded, so a freshly drawn model gives the
-values and they are copied. Each parameter counts once, whatever it is tied to; dtype, device and ties stay.
+transformers' own initialisation skips weights that were loaded, so the values are copied from a freshly drawn
+model. Each parameter counts once, however it is tied; dtype, device and ties stay.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def clean(operation: Operation) -> dict[str, Any]:
     reference="Zhang 2021, section 5.1",
 )
 def matched_variance(operation: Operation) -> dict[str, Any]:
-    """Vectors (biases, norms) are those of a fresh model, and so is a matrix that is constant there."""
+    """Vectors (biases, norms) are those of a fresh model, as is a matrix that is constant there."""
     return _redraw(operation, lambda old, fresh: _scaled(fresh, old, torch.std))
 
 
@@ -53,7 +53,7 @@ def matched_magnitude(operation: Operation) -> dict[str, Any]:
     reference="Zhang 2021, section 5.2",
 )
 def oracle(operation: Operation) -> dict[str, Any]:
-    """Every parameter keeps the values that it has, to the bit, at other places."""
+    """Every parameter keeps its values, bit for bit, in permuted positions."""
     generator = operation.generator()
     for name, parameter in operation.model.named_parameters():
         _require_plain(name, parameter)
@@ -83,7 +83,7 @@ def _redraw(operation: Operation, matrix: Callable[[Tensor, Tensor], Tensor]) ->
 
 
 def _scaled(fresh: Tensor, old: Tensor, measure: Callable[[Tensor], Tensor]) -> Tensor:
-    """`fresh` times the number that gives it the measure of `old`."""
+    """`fresh` multiplied so that its `measure` is that of `old`."""
     is_now = measure(fresh.double())
     return fresh.double() * (measure(old.double()) / is_now) if bool(is_now > 0) else fresh
 

@@ -46,7 +46,7 @@ class ResizePlan:
 
 @dataclass
 class RowsOf:
-    """What to write into one table: its rows, and the entries of its output biases."""
+    """What to write into one table: rows, and entries of its output biases."""
 
     table: Table
     ids: Ids
@@ -58,10 +58,10 @@ class RowsOf:
 
 
 class EmbeddingTables:
-    """Every table of a model with a row per token.
+    """Every table of a model with a row per token, found once.
 
-    Raises `UnsupportedModelError`, before anything is touched, for a model that has no such table or keeps it
-    in a form that cannot be handled.
+    Raises `UnsupportedModelError`, before any change, for a model that has no such table or keeps it in a
+    form that cannot be handled.
     """
 
     def __init__(self, model: nn.Module):
@@ -71,12 +71,12 @@ class EmbeddingTables:
 
     @property
     def input_tables(self) -> list[Table]:
-        """Tables that ids are looked up in (per-layer tables are not among them)."""
+        """Tables that ids are looked up in, without per-layer tables."""
         return [t for t in self.tables if t.role == "input"]
 
     @property
     def output_tables(self) -> list[Table]:
-        """Tables that make logits; those tied to an input table say so in `tied_to`."""
+        """Tables that compute logits; those tied to an input table name it in `tied_to`."""
         return [t for t in self.tables if t.role == "output"]
 
     @property
@@ -106,9 +106,10 @@ class EmbeddingTables:
         return data.t() if table.transposed else data
 
     def read_old(self, table: Table, plan: ResizePlan) -> Tensor:
-        """The rows of a table that come before the new ones of `plan`, `[V, D]`.
+        """The rows of a table before the new ones of `plan`, `[V, D]`.
 
-        Ids beyond a table that covers a part of the vocabulary (Gemma 3n) read its row 0, here too.
+        Ids beyond a table that covers only a part of the vocabulary (Gemma 3n) read its row 0, as
+        in the model.
         """
         data = self.read(table)
         first = plan.new_rows[table.name].start
@@ -127,12 +128,12 @@ class EmbeddingTables:
         return [_line(tied, tied.tensor) for tied in table.bias]
 
     def write_bias(self, table: Table, values: Sequence[Tensor | float], ids: Ids | None = None) -> None:
-        """Writes into the entries `ids` of each output bias of a table its own value: `[R]` or one number."""
+        """Writes one entry of `values` into each output bias of a table at `ids`: `[R]`, or one number."""
         for data, value in zip(self.biases(table), values, strict=True):
             _assign(data, value, ids)
 
     def digests(self, side: Side, ids: Sequence[int]) -> dict[int, bytes]:
-        """For each id a digest of its row in every table of a side, to tell later whether it has changed."""
+        """For each id a digest of its row in all tables of a side, to detect later changes."""
         found = {i: hashlib.blake2b(digest_size=16) for i in ids}
         for table in self.of_side(side):
             inside = [i for i in ids if i < table.num_embeddings]
@@ -248,7 +249,7 @@ class EmbeddingTables:
             assert len(sizes) == 1, f"tables of the {side} vocabulary disagree on its size: {sorted(sizes)}"
 
     def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
-        """Every tensor with an entry per row of a side's vocabulary, its extra rows and whether they move."""
+        """Every tensor with an entry for each row of a side's vocabulary, its extra rows, whether they move."""
         found: dict[int, tuple[TiedTensor, int, bool]] = {}
         for table in self.of_side(side):
             found.setdefault(id(table.tied), (table.tied, table.extra_rows, table.extra_rows_move))
@@ -268,7 +269,7 @@ class EmbeddingTables:
             require_memory(size, device, f"{plan.new_num:,} rows")
 
     def _new_sizes(self, plan: ResizePlan) -> Iterator[tuple[object, str, int | None]]:
-        """Attributes of modules, tables and configs that say how many tokens there are, with new values."""
+        """Attributes of modules, tables and configs that hold a number of tokens, with new values."""
         old, new, tables = plan.old_num, plan.new_num, self.of_side(plan.side)
         for table in tables:
             rows = table.num_embeddings if new == old else new + max(table.extra_rows, 0)
@@ -293,7 +294,7 @@ class EmbeddingTables:
             yield self.model, "vocab_size", new
 
     def _size_holders(self) -> list[tuple[object, set[Side]]]:
-        """Modules that a table is part of, and their configs, with the sides of those tables."""
+        """Modules that contain a table, and their configs, with the sides of those tables."""
         locations = [
             (t.side, p.name) for t in self.tables for tied in (t.tied, *t.bias) for p in tied.locations
         ]
@@ -312,7 +313,7 @@ class EmbeddingTables:
 
 
 def _side_of_size(key: str, sides: set[Side]) -> Side:
-    """Which vocabulary a size called `key` is about, when its holder is about `sides`."""
+    """The side of a size called `key`, given the `sides` of its holder."""
     if len(sides) == 1:
         return next(iter(sides))
     return "target" if key.startswith(TARGET_PREFIXES) else "source"

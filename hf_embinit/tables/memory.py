@@ -1,4 +1,4 @@
-"""What a change of large tensors needs of the machine: room for them, and no interrupt half-way."""
+"""Preconditions of changing large tensors: enough memory, and no interrupt half-way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import InvalidArgumentError
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:
-    """Raises `InvalidArgumentError` when `needed` bytes are more than `device` says that it has free."""
+    """Raises `InvalidArgumentError` when `device` reports less than `needed` bytes free."""
     free = _free(device)
     if free is not None and needed > free:
         raise InvalidArgumentError(
@@ -38,7 +38,7 @@ def _free(device: torch.device) -> int | None:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is done, and counts then."""
+    """Ctrl-C is delivered when the block is done."""
     handler = signal.getsignal(signal.SIGINT)
     if handler is None or threading.current_thread() is not threading.main_thread():
         yield

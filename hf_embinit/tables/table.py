@@ -1,4 +1,4 @@
-"""Where the tensors of a model hang, which of them are one, and what a token table is. Writes nothing.
+"""Locations of a model's tensors, ties between them, and token tables. Writes nothing.
 
 `V` rows of a vocabulary, `D` width.
 """
@@ -26,13 +26,13 @@ class Location:
 
     @property
     def tensor(self) -> Tensor:
-        """What hangs there now."""
+        """The tensor that is there now."""
         return getattr(self.module, self.attribute)
 
 
 @dataclass(eq=False)
 class TiedTensor:
-    """One tensor, every place where it hangs, and which of its dimensions counts vocabulary rows."""
+    """One tensor, all of its locations, and the dimension that counts vocabulary rows."""
 
     locations: list[Location]
     dim: int = 0
@@ -55,7 +55,7 @@ class TiedTensor:
 
 @dataclass(eq=False)
 class Table:
-    """One matrix with a row per token. Tied tables share their tensor: `tied_to` names the input table."""
+    """One matrix with a row a token. Tied tables share their tensor: `tied_to` names the input table."""
 
     tied: TiedTensor
     role: Role
@@ -64,11 +64,12 @@ class Table:
     bias: list[TiedTensor] = field(default_factory=list)
     """Output biases, `[V]` parameters and `[1, V]` buffers such as `final_logits_bias`."""
     extra_rows: int = 0
-    """Rows beyond the vocabulary (Mllama has 8); negative when the table covers a part of it (Gemma 3n)."""
+    """Rows beyond the vocabulary (Mllama has 8); negative when the table covers only a part of it (Gemma 3n).
+    """
     extra_rows_move: bool = False
-    """Whether those rows are looked up relative to the end of the vocabulary."""
+    """Whether these rows are addressed from the end of the vocabulary, so that they move when it grows."""
     location: Location | None = None
-    """Where this role has the tensor, when the tensor hangs in several places."""
+    """The location for this role, when the tensor has several."""
 
     @property
     def name(self) -> str:
@@ -102,7 +103,7 @@ class Table:
 
     @property
     def padding_index(self) -> int | None:
-        """Row that the embedding module keeps at zero gradient, if it names one."""
+        """The padding row of the embedding module, whose gradient is zero; None without one."""
         for location in self.tied.locations:
             index = getattr(location.module, "padding_idx", None)
             if index is not None:
@@ -111,7 +112,7 @@ class Table:
 
 
 def tied_tensors(model: nn.Module) -> dict[int, TiedTensor]:
-    """Every parameter and buffer by `id`, those that share their storage as one, with every place of it."""
+    """Every parameter and buffer by `id`; those that share their storage are one, with all locations."""
     tensors: dict[int, TiedTensor] = {}
     by_storage: dict[tuple[Any, ...], TiedTensor] = {}
     for module_name, module in model.named_modules(remove_duplicate=True):

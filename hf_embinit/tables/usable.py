@@ -1,4 +1,4 @@
-"""Which old rows of a table statistics may use: those that a token has and that training has reached."""
+"""The old rows of a table that statistics may use: those of tokens, and reached by training."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def unusable_rows(
 ) -> dict[str, list[int]]:
     """Rows of the old table `[V, D]` that statistics should leave out, by reason.
 
-    `not_finite` (NaN or infinite entries), `padding` (the embedding's padding row), `zero` (norm below
-    1e-4 of the median), `repeated` (equal to another row), `reserved` (named `[unused1]` or the like),
-    `beyond_tokenizer`, `refilled`; or `given` instead of the middle ones when `exclude_rows` says which.
-    `tokens` are the old tokens by id, `""` where there is none. When nothing would be left, all finite rows
-    count. Raises `InvalidArgumentError` when none is finite.
+    `not_finite` (NaN or infinite entries), `padding` (the embedding's padding row), `zero` (norm below 1e-4
+    of the median), `repeated` (equal to another row), `reserved` (named `[unused1]` or the like),
+    `beyond_tokenizer`, `refilled` (to be filled again); with `exclude_rows`, `given` replaces all but the
+    first and the last. `tokens` are the old tokens by id, `""` where there is none. When nothing would be
+    left, all finite rows count. Raises `InvalidArgumentError` when none is finite.
     """
     count = old.shape[0]
     broken = _not_finite(old)
@@ -87,17 +87,17 @@ def usable_ids(left_out: dict[str, list[int]], count: int) -> Tensor | None:
 
 
 def _not_finite(old: Tensor) -> list[int]:
-    """Rows with NaN or infinite entries; a sum tells which few are worth reading twice."""
+    """Rows with NaN or infinite entries: few sums are not finite, and only those rows are read again."""
     sums = old.sum(dim=1, dtype=torch.promote_types(old.dtype, torch.float32))
     suspects = (~torch.isfinite(sums)).nonzero().flatten()
     return suspects[~torch.isfinite(old[suspects]).all(dim=1)].tolist()
 
 
 def _never_trained(old: Tensor, skipped: Collection[int]) -> dict[str, list[int]]:
-    """Rows of (nearly) nothing and rows equal to others, the `skipped` ones left out.
+    """Rows that are (nearly) zero and rows equal to others, without the `skipped` ones.
 
-    Sixteen coordinates of every row tell which few rows are worth reading in full, so that this costs next to
-    nothing beside the statistics themselves.
+    Sixteen coordinates of every row tell which few rows must be read in full, so that this costs little
+    beside the statistics themselves.
     """
     n, d = old.shape
     chunk = max(1, 2**20 // d)  # rows read in full at a time
@@ -122,6 +122,6 @@ def _never_trained(old: Tensor, skipped: Collection[int]) -> dict[str, list[int]
 
 
 def _with_equals(rows: Tensor, key: Tensor) -> Tensor:
-    """Those of `rows` whose `key` another of them has as well."""
+    """Those of `rows` whose `key` occurs more than once among them."""
     _, group, counts = torch.unique(key[rows], return_inverse=True, return_counts=True)
     return rows[counts[group] > 1]
