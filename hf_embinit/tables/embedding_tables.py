@@ -249,7 +249,7 @@ class EmbeddingTables:
             assert len(sizes) == 1, f"tables of the {side} vocabulary disagree on its size: {sorted(sizes)}"
 
     def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
-        """Every tensor with an entry for each row of a side's vocabulary, its extra rows, whether they move."""
+        """Every tensor with an entry a row of a side's vocabulary, its extra rows, and whether they move."""
         found: dict[int, tuple[TiedTensor, int, bool]] = {}
         for table in self.of_side(side):
             found.setdefault(id(table.tied), (table.tied, table.extra_rows, table.extra_rows_move))

@@ -35,6 +35,12 @@ def test_listing_by_pattern_is_sorted_and_one_line_each() -> None:
     assert all("\n" not in str(r) and r.reference and r.summary for r in list_initializers())
 
 
+def test_default_is_another_name_of_normal_and_listed_with_it() -> None:
+    assert get_initializer("default") is get_initializer("normal")
+    assert [r.name for r in list_initializers() if "default" in (r.name, *r.aliases)] == ["normal"]
+    assert list_initializers("default") == list_initializers("normal")
+
+
 def test_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(
         UnknownNameError, match=r"Unknown init 'glove_xaver'. Did you mean: glove_xavier"
