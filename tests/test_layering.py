@@ -17,6 +17,7 @@ ROOMS = [
     "lazy",
     "display",
     "errors",
+    "files",
     "foreign",
     "models",
     "drawing",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from pathlib import Path
 from typing import Any
 
+from ..files import file_sha256
 from .writing import write_json
 
 DIGESTS_NAME = "digests.json"
@@ -29,7 +29,7 @@ def checkpoint_folders(folder: Path) -> list[Path]:
 def write_digests(checkpoint: Path) -> None:
     """Writes the SHA-256 of every file of a checkpoint into a file in it."""
     files = sorted(p for p in checkpoint.iterdir() if p.is_file() and p.name != DIGESTS_NAME)
-    digests = {p.name: _digest(p) for p in files if not _OTHERS.fullmatch(p.name)}
+    digests = {p.name: file_sha256(p) for p in files if not _OTHERS.fullmatch(p.name)}
     write_json(checkpoint / DIGESTS_NAME, digests)
 
 
@@ -50,7 +50,7 @@ def damage(checkpoint: Path) -> str | None:
     for name, digest in digests.items():
         if not (checkpoint / name).is_file():
             return f"{name} is missing"
-        if _digest(checkpoint / name) != digest:
+        if file_sha256(checkpoint / name) != digest:
             return f"{name} is not as it was written"
     if not any(next(checkpoint.glob(pattern), None) for pattern in _STATES):
         return "it holds weights alone (--save_only_model), no state of the optimizer"
@@ -74,8 +74,3 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -7,7 +7,6 @@ way, nothing that a link points to.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import re
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunFolderError
+from ..files import file_sha256
 from ..foreign import read_json
 from .places import without_places
 from .writing import write_json
@@ -67,7 +67,7 @@ def declare_files(folder: Path) -> None:
     """Writes `files.json`: the path and the digest of everything of a run that may be published."""
     figures = (f"figures/{path.name}" for path in sorted((folder / "figures").glob("*.png")))
     listed = [*_model_files(folder), *(path for path in figures if _is_own(folder, path))]
-    write_json(folder / FILES_NAME, {path: _digest(folder / path) for path in listed})
+    write_json(folder / FILES_NAME, {path: f"sha256:{file_sha256(folder / path)}" for path in listed})
 
 
 def run_files(folder: Path) -> RunFiles:
@@ -109,7 +109,7 @@ def _declared(folder: Path) -> list[str]:
         if not _is_own(folder, path):
             kind = "a link or no file" if (folder / path).exists() else "missing"
             raise RunFolderError(f"{folder / path} is {kind}, but {FILES_NAME} lists it. {way_out}")
-        if _digest(folder / path) != digest:
+        if digest != f"sha256:{file_sha256(folder / path)}":
             raise RunFolderError(f"{folder / path} was changed after the run. {way_out}")
     return list(listed)
 
@@ -119,11 +119,6 @@ def _is_own(folder: Path, path: str) -> bool:
     parts = path.split("/")
     on_the_way = (folder.joinpath(*parts[: n + 1]) for n in range(len(parts)))
     return (folder / path).is_file() and not any(place.is_symlink() for place in on_the_way)
-
-
-def _digest(file: Path) -> str:
-    with open(file, "rb") as content:
-        return f"sha256:{hashlib.file_digest(content, 'sha256').hexdigest()}"
 
 
 def model_folders(folder: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Atomic writing of the files of a run folder: a reader finds the whole file or none."""
+"""JSON and text files of a run folder, written whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import dataclasses
 import json
 import math
 import os
-import secrets
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 from typing import Any
 
 import torch
+
+from ..files import write_whole
 
 
 def to_plain(value: Any) -> Any:
@@ -47,21 +47,5 @@ def write_json(path: str | os.PathLike[str], value: Any) -> None:
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Writes `text` as UTF-8, atomically."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(temporary, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if hasattr(os, "O_DIRECTORY"):  # the rename itself reaches the disk with its folder
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with write_whole(path) as file:
+        file.write(text)

@@ -8,12 +8,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..errors import InvalidArgumentError, VectorFileError
+from ..files import write_whole
 from ..foreign import reading
 from ..tokens import TokenFamily
 from .binary_format import read_binary_rows
 from .fasttext_format import FASTTEXT_MAGIC, read_fasttext_rows
 from .pretrained_vectors import PretrainedVectors, rows_digest
-from .provenance import provenance_path, read_provenance, write_provenance, write_whole
+from .provenance import provenance_path, read_provenance, write_provenance
 from .rows import RowCollector
 from .streams import choose_member, is_zip, read_blocks, split_member
 from .text_format import LONGEST_LINE, looks_binary, read_header, read_text_rows

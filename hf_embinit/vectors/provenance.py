@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ..errors import VectorFileError
+from ..files import file_sha256, write_whole
 from ..foreign import read_json
 
 _FILE = "vectors_file"
@@ -21,25 +18,9 @@ def provenance_path(path: str | Path) -> Path:
     return Path(path).with_suffix(".json")
 
 
-@contextlib.contextmanager
-def write_whole(path: Path) -> Iterator[IO[str]]:
-    """A text file that appears at `path` when the block ends without an error, and not otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "w", encoding="utf-8", newline="\n") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
 def write_provenance(path: Path, provenance: dict[str, Any]) -> None:
     """Writes `provenance` beside the file of vectors at `path`, with the digest of that file."""
-    about = {"name": path.name, "bytes": path.stat().st_size, "sha256": _digest(path)}
+    about = {"name": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
     with write_whole(provenance_path(path)) as file:
         json.dump({**provenance, _FILE: about}, file, indent=2, ensure_ascii=False)
         file.write("\n")
@@ -58,14 +39,9 @@ def read_provenance(path: Path) -> dict[str, Any] | None:
     about = provenance.get(_FILE)
     if not isinstance(about, dict) or about.get("name") != path.name:
         return None
-    if about.get("sha256") != _digest(path):
+    if about.get("sha256") != file_sha256(path):
         raise VectorFileError(
             f"{path} is not the file that {beside.name} describes ({path.stat().st_size} bytes where "
             f"{about.get('bytes')} were written): train or copy it again, or delete {beside.name}"
         )
     return provenance
-
-
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
