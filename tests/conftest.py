@@ -9,8 +9,25 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and test files run side by side
 
+from collections.abc import Iterator
+
 import pytest
 import torch
+from builders.loopback_hub import Client, Hub, loopback_hub
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    """A running Hub on this machine, shared by the tests of one file."""
+    with loopback_hub() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def writer(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A process logged in to `hub` as `user`, whose token may write."""
+    with hub.client(tmp_path_factory.mktemp("writer"), "hf_writer") as client:
+        yield client
 
 
 @pytest.fixture

@@ -7,18 +7,9 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    BertConfig,
-    BertForMaskedLM,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedTokenizerFast
 
+from builders import tiny_models
 from hf_embinit.tables import EmbeddingTables
 from hf_embinit.tasks.embedded import corpus_text
 
@@ -104,46 +95,15 @@ def model(kind: str, vocab_size: int, **config: Any) -> Any:
     common = {"vocab_size": vocab_size, "pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 0, **config}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        if kind == "gpt2":
-            made: Any = GPT2LMHeadModel(
-                GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=64, **{**common, "pad_token_id": None})
-            )
-        elif kind == "llama":
-            made = LlamaForCausalLM(
-                LlamaConfig(
-                    hidden_size=16,
-                    intermediate_size=16,
-                    num_hidden_layers=2,
-                    num_attention_heads=2,
-                    tie_word_embeddings=False,
-                    **{**common, "pad_token_id": None},
-                )
-            )
-        elif kind == "bert":
-            made = BertForMaskedLM(
-                BertConfig(
-                    hidden_size=16,
-                    num_hidden_layers=2,
-                    num_attention_heads=2,
-                    intermediate_size=16,
-                    max_position_embeddings=64,
-                    **common,
-                )
-            )
-        else:
-            made = BartForConditionalGeneration(
-                BartConfig(
-                    d_model=16,
-                    encoder_layers=1,
-                    decoder_layers=1,
-                    encoder_attention_heads=2,
-                    decoder_attention_heads=2,
-                    encoder_ffn_dim=16,
-                    decoder_ffn_dim=16,
-                    max_position_embeddings=64,
-                    **common,
-                )
-            )
+        if kind in ("gpt2", "llama"):
+            common["pad_token_id"] = None
+        sizes: dict[str, Any] = {
+            "gpt2": {"n_layer": 2, "n_positions": 64},
+            "llama": {"num_hidden_layers": 2, "intermediate_size": 16},
+            "bert": {"num_hidden_layers": 2, "intermediate_size": 16, "max_position_embeddings": 64},
+            "bart": {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64},
+        }[kind]
+        made: Any = getattr(tiny_models, kind)(**sizes, **common)
         tables = EmbeddingTables(made)
         for table in tables.own_tables:
             tables.write(table, torch.randn(table.num_embeddings, table.embedding_dim) + 0.3)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from builders.loopback_hub import Client, Hub, drop_after_sending, loopback_hub
+from builders.loopback_hub import Client, Hub, drop_after_sending
 from builders.records import make_record
 from builders.run_folders import PIXEL, run_folder
 from huggingface_hub import ModelCard
@@ -33,18 +32,6 @@ PLANTED = (
     *("init/vocab.env", "init/tokenizer_secret.json", "init/leak.model", "init/model-x.safetensors"),
     *("modeling_secret.py", "added_tokens.json"),
 )
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with loopback_hub() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def writer(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with hub.client(tmp_path_factory.mktemp("writer"), "hf_writer") as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from builders.loopback_hub import Client, Hub, loopback_hub
+from builders.loopback_hub import Client, Hub
 from builders.run_folders import run_folder
 
 from hf_embinit.report import compare
 
 WORDS = ("the", "a", "is", "are", "dog", "on")
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with loopback_hub() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +23,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = [f"{word} {i}.5 -1 {i * i}" for i, word in enumerate(WORDS, 1)]
     (folder / "glove.txt").write_text("\n".join(words) + "\n")
     return folder
-
-
-@pytest.fixture(scope="module")
-def writer(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with hub.client(tmp_path_factory.mktemp("writer"), "hf_writer") as client:
-        yield client
 
 
 PUBLISH = """

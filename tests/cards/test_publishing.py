@@ -19,7 +19,6 @@ from builders.loopback_hub import (
     drop,
     drop_after_reading,
     drop_after_sending,
-    loopback_hub,
     refuse,
 )
 from builders.loopback_requests import CutOff, Handler
@@ -40,12 +39,6 @@ for name, arguments, options in wanted:
     except hf_embinit.EmbinitError as error:
         print(json.dumps([type(error).__name__, str(error)]))
 """
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with loopback_hub() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-from builders.loopback_hub import Client, Hub, drop_after_sending, loopback_hub
+from builders.loopback_hub import Client, Hub, drop_after_sending
 from builders.loopback_requests import check_card
 from huggingface_hub import ModelCard, ModelCardData
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with loopback_hub() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with hub.client(tmp_path_factory.mktemp("client"), "hf_writer") as process:
-        yield process
-
 
 REPOSITORIES = """
 import json
@@ -74,13 +59,13 @@ assert not api.repo_exists("user/gone")
 """
 
 
-def test_repositories_commits_branches_tags(hub: Hub, client: Client) -> None:
-    client.run(REPOSITORIES)
+def test_repositories_commits_branches_tags(hub: Hub, writer: Client) -> None:
+    writer.run(REPOSITORIES)
     assert hub.repository("user/one").titles("v1") == ["move", "add", "initial commit"]
 
 
-def test_a_wrong_digest_and_a_file_that_was_not_uploaded_are_refused(hub: Hub, client: Client) -> None:
-    client.run(
+def test_a_wrong_digest_and_a_file_that_was_not_uploaded_are_refused(hub: Hub, writer: Client) -> None:
+    writer.run(
         """
 import hashlib
 from huggingface_hub import HfApi, get_session
@@ -133,9 +118,9 @@ print([c for c in AutoModelForSequenceClassification.from_pretrained("user/pushe
 
 
 def test_a_stock_trainer_pushes_and_a_private_model_is_refused(
-    hub: Hub, client: Client, tmp_path: Path
+    hub: Hub, writer: Client, tmp_path: Path
 ) -> None:
-    out = client.run(TRAINER, folder=str(tmp_path / "run"))
+    out = writer.run(TRAINER, folder=str(tmp_path / "run"))
     assert "refused True" in out and "['BertForSequenceClassification']" in out
     repository = hub.repository("user/trained")
     assert repository.private and repository.titles()[0] == "the stock push"
@@ -143,12 +128,12 @@ def test_a_stock_trainer_pushes_and_a_private_model_is_refused(
 
 
 def test_a_download_that_breaks_off_goes_on_where_it_stopped(
-    hub: Hub, client: Client, tmp_path: Path
+    hub: Hub, writer: Client, tmp_path: Path
 ) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(range(256)) * 400)
     hub.add_folder("user/large", tmp_path)
     hub.fault("GET /user/large/lfs", drop_after_sending(70_000), times=1)
-    client.run(
+    writer.run(
         """
 import time
 time.sleep = lambda seconds: None
@@ -159,12 +144,12 @@ assert open(hf_hub_download("user/large", "model.safetensors"), "rb").read() == 
     assert hub.downloads.count("model.safetensors") >= 2
 
 
-def test_data_sets_load(hub: Hub, client: Client, tmp_path: Path) -> None:
+def test_data_sets_load(hub: Hub, writer: Client, tmp_path: Path) -> None:
     for split, count in (("train", 3), ("test", 2)):
         rows = [{"de": f"Hund {i}", "en": f"dog {i}"} for i in range(count)]
         (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     hub.add_folder("datasets/user/pairs", tmp_path)
-    out = client.run(
+    out = writer.run(
         """
 import datasets
 data = datasets.load_dataset("user/pairs")

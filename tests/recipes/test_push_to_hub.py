@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import torch
 from builders import ROOT
-from builders.loopback_hub import Hub, loopback_hub
+from builders.loopback_hub import Hub
 from builders.run_folders import run_folder
 from safetensors.torch import load, load_file
 
@@ -30,12 +28,6 @@ SMALL = {
     "disable_tqdm": True,
     "push_to_hub": True,
 }
-
-
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with loopback_hub() as server:
-        yield server
 
 
 def recipe(

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from builders import tiny_models
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -23,11 +24,7 @@ from transformers import (
     BertModel,
     FSMTConfig,
     FSMTForConditionalGeneration,
-    LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedTokenizerFast,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -194,9 +191,7 @@ def test_family_is_told_from_the_tokenizer(tokens: list[str], kind: Any, tmp_pat
 
 
 def test_encoder_decoders(tmp_path: Path) -> None:
-    t5 = T5ForConditionalGeneration(
-        T5Config(vocab_size=6, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0)
-    )
+    t5 = tiny_models.t5(vocab_size=6, decoder_start_token_id=0)
     t5.save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     vectors = read_embedding_table(tmp_path)
@@ -230,15 +225,7 @@ def test_encoder_decoders(tmp_path: Path) -> None:
 
 
 def test_a_tied_causal_lm(tmp_path: Path) -> None:
-    config = LlamaConfig(
-        vocab_size=6,
-        hidden_size=8,
-        intermediate_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        tie_word_embeddings=True,
-    )
-    model = LlamaForCausalLM(config)
+    model = tiny_models.llama(vocab_size=6, tie_word_embeddings=True)
     model.save_pretrained(tmp_path)
     save_tokenizer(tmp_path)
     assert torch.equal(read_embedding_table(tmp_path).matrix, model.get_input_embeddings().weight)

@@ -7,9 +7,11 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from builders.tiny_models import SMALL
 from builders.tiny_tokenizers import logits, model, texts, tokenizer
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -131,23 +133,24 @@ def test_whisper_keeps_its_times() -> None:
     assert len(before) == 320
 
 
-def clip(vocab_size: int, eos: int):
+def clip(vocab_size: int, eos: int) -> Any:
     from transformers import CLIPTextConfig, CLIPTextModel
 
+    ids = {"eos_token_id": eos, "bos_token_id": 0, "pad_token_id": 0}
+    return seeded(CLIPTextModel, CLIPTextConfig(**{**SMALL, **ids, "vocab_size": vocab_size}))
+
+
+def roberta(vocab_size: int, pad: int) -> Any:
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    ids = {"eos_token_id": 0, "bos_token_id": 0, "pad_token_id": pad, "max_position_embeddings": 400}
+    return seeded(RobertaForMaskedLM, RobertaConfig(**{**SMALL, **ids, "vocab_size": vocab_size}))
+
+
+def seeded(cls: type, config: PreTrainedConfig) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return CLIPTextModel(
-            CLIPTextConfig(
-                vocab_size=vocab_size,
-                hidden_size=16,
-                intermediate_size=16,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                eos_token_id=eos,
-                bos_token_id=0,
-                pad_token_id=0,
-            )
-        ).eval()
+        return cls(config).eval()
 
 
 def pooled(m, ids: list[int]) -> torch.Tensor:
@@ -164,26 +167,6 @@ def test_clip_ends_its_texts_where_it_did(eos) -> None:
     _, _, new = pruned(m, t, keep=[250, 300, 5])
     assert m.config.eos_token_id == (2 if eos == 2 else new[319])
     torch.testing.assert_close(pooled(m, [new[i] for i in ids]), before)
-
-
-def roberta(vocab_size: int, pad: int):
-    from transformers import RobertaConfig, RobertaForMaskedLM
-
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return RobertaForMaskedLM(
-            RobertaConfig(
-                vocab_size=vocab_size,
-                hidden_size=16,
-                intermediate_size=16,
-                num_hidden_layers=1,
-                num_attention_heads=2,
-                max_position_embeddings=400,
-                pad_token_id=pad,
-                bos_token_id=0,
-                eos_token_id=0,
-            )
-        ).eval()
 
 
 def test_positions_that_are_counted_from_the_padding_id_stay_or_are_refused() -> None:
