@@ -34,6 +34,13 @@ def test_generated_blocks_are_up_to_date() -> None:
     assert without_a_row != README == render_readme(without_a_row, ROOT / "recipes" / "results")
 
 
+def test_a_mark_without_an_end_hides_no_block() -> None:
+    text = "<!-- tests -->\nby hand\n\n<!-- initialisers -->\nSTALE\n<!-- end -->\n"
+    made = render_readme(text, ROOT / "recipes" / "results")
+    assert made.startswith("<!-- tests -->\nby hand\n\n<!-- initialisers -->\n") and "STALE" not in made
+    assert "| `xavier` |" in made
+
+
 def test_every_initialiser_stands_in_the_readme_once() -> None:
     names = [name.strip("`") for cells in block("initialisers") for name in cells[0].split(", ")]
     assert sorted(names) == sorted(name for r in list_initializers() for name in (r.name, *r.aliases))

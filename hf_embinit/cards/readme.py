@@ -14,7 +14,8 @@ from ..initializers import list_initializers
 from ..records import read_records, results_table
 from ..studies import list_studies, load_study
 
-_BLOCK = re.compile(r"(<!-- (\w+) -->\n)((?:(?!<!--).)*)(<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- (\w+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
+"""From a mark to the next one, which must be `end`: other marks are left alone."""
 _SHOWN_RESULTS = ("translate", "sentiment")
 _MAKES = {"table": "a whole table", "rows": "rows for new tokens"}
 PAPERS = [
