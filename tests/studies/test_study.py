@@ -24,7 +24,7 @@ PAPERS = [*(f"table{i}" for i in range(1, 9)), "figure1", *(f"zhang{i}" for i in
 
 
 def test_every_table_of_the_papers_has_a_study() -> None:
-    assert set(list_studies()) == {*PAPERS, "butterfly", "hewitt", "orthogonal"}
+    assert {*PAPERS, "butterfly", "hewitt", "orthogonal"} <= set(list_studies())
 
 
 @pytest.mark.parametrize("name", list_studies())
