@@ -75,9 +75,11 @@ def mean_cov(context: InitContext, *, scale: NotNegative | Literal["auto"] = 1e-
 def averages_old_rows(
     name: str, *, summary: str, reference: str
 ) -> Callable[[Callable[..., list[list[int]]]], Callable[..., list[list[int]]]]:
-    """Registers a function `pieces(context, **options)` that gives, for each new row, the old ids whose rows
-    are averaged; none stands for the mean of all. It reads the tokenizer's side of the context alone, so that
-    a plan can be shown before there is a table."""
+    """Registers a function `pieces(context, **options)` that returns, for each new row, old ids to average.
+
+    No ids mean the average of all old rows. The function reads only the tokenizer's part of the context, so
+    that a plan can be shown before there is a table.
+    """
 
     def register(pieces: Callable[..., list[list[int]]]) -> Callable[..., list[list[int]]]:
         @functools.wraps(pieces)
@@ -143,7 +145,7 @@ def description(context: InitContext, *, text: str | Mapping[str, str] | None = 
 
 
 def _split(context: InitContext, init: str, texts: Sequence[str]) -> list[list[int]]:
-    """The old ids of each text, without the unknown token and rows that are not finite; none for ""."""
+    """The old ids of each text, without the unknown token and rows that are not finite; empty for ""."""
     tokenize = context.require("tokenize", init)
     skipped = {context.unknown_id, *context.not_finite}
     split = iter(tokenize([text for text in texts if text]))
@@ -192,7 +194,7 @@ def _old_id(context: InitContext, name: str | int) -> int:
 
 
 def _means_of(context: InitContext, pieces: list[list[int]]) -> Tensor:
-    """Rows that are the means of the old rows named for each; the mean of all where none is named."""
+    """Rows that are the means of the old rows `pieces`; the mean of all usable ones where it is empty."""
     existing: Tensor = context.require("existing", "these rows")
     rows = torch.empty(context.shape, device=existing.device)
     by_length: dict[int, list[int]] = {}

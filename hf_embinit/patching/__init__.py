@@ -1,4 +1,8 @@
-"""`patch`, `patched`, `unpatch`: transformers' resize and `_init_weights` fill rows by an initialiser."""
+"""`patch`, `patched`, `unpatch`: transformers' own methods fill rows by an initialiser.
+
+Only what replaces or wraps methods of transformers (and TRL) belongs here; rows are
+made in `hf_embinit.rows`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`patched`: every model of a thread, inside a `with`."""
+"""`patched`: every model that a thread builds or resizes inside a `with`."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def _subclasses(cls: type) -> Iterator[type]:
 
 def _wrap_class(cls: type) -> None:
     """Wraps the methods that a class defines itself. A class imported later is wrapped when it is built."""
-    wrappers = {
-        RESIZE: _wrap_resize,
-        RESIZE_DECODER: _wrap_resize_decoder,
+    wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+        RESIZE: functools.partial(_wrap_resize, ResizeHook),
+        RESIZE_DECODER: functools.partial(_wrap_resize, ResizeDecoderHook),
         "initialize_weights": _wrap_initialize,
     }
     for name, wrap in wrappers.items():
@@ -117,24 +117,14 @@ def _wrap_class(cls: type) -> None:
             setattr(cls, name, wrapper)
 
 
-def _wrap_resize(original: Callable[..., Any]) -> Callable[..., Any]:
-    def resize_token_embeddings(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
+def _wrap_resize(hook: type[ResizeHook], original: Callable[..., Any]) -> Callable[..., Any]:
+    def resize(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
         active = _ACTIVE.get()
         if active is None:
             return original(self, *args, **kwargs)
-        return ResizeHook(self, self, active(self))(*args, **kwargs)
+        return hook(self, self, active(self))(*args, **kwargs)
 
-    return resize_token_embeddings
-
-
-def _wrap_resize_decoder(original: Callable[..., Any]) -> Callable[..., Any]:
-    def resize_decoder_token_embeddings(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-        active = _ACTIVE.get()
-        if active is None:
-            return original(self, *args, **kwargs)
-        return ResizeDecoderHook(self, self, active(self))(*args, **kwargs)
-
-    return resize_decoder_token_embeddings
+    return resize
 
 
 def _wrap_initialize(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The methods that a patch puts in the place of transformers' own."""
+"""The methods with which a patch replaces those of transformers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ..tables import EmbeddingTables, Side
-from .request import Request, side_of
+from .request import Request, only_side, side_of
 
 RESIZE = "resize_token_embeddings"
 RESIZE_DECODER = "resize_decoder_token_embeddings"
@@ -17,7 +17,7 @@ INIT = "_init_weights"
 
 
 class Hook:
-    """A method of one model instance that goes through a `Request`."""
+    """A method of one model instance, replaced by one that asks a `Request`."""
 
     def __init__(self, owner: PreTrainedModel, root: PreTrainedModel, request: Request):
         self.owner, self.root, self.request = owner, root, request
@@ -41,8 +41,9 @@ class ResizeHook(Hook):
     ) -> nn.Module:
         """As in transformers, but `mean_resizing` has no effect: the patch says how rows are made."""
         if new_num_tokens is not None or pad_to_multiple_of is not None:
-            side = self.side or side_of(self.owner, self.root)
-            self.request.resize(self.owner, self.root, new_num_tokens, pad_to_multiple_of, side)
+            tables = EmbeddingTables(self.root)
+            side = self.side or side_of(self.owner, tables) or only_side(tables)
+            self.request.resize(self.owner, tables, tables.plan(new_num_tokens, pad_to_multiple_of, side))
         try:
             return self.owner.get_input_embeddings()
         except NotImplementedError:  # Perceiver

@@ -30,12 +30,11 @@ def patch(
 ) -> M:
     """The same model, whose `resize_token_embeddings` from now on fills new rows by the initialiser `init`.
 
-    Called on the model, on an inner model (`model.transformer`) or through a PEFT wrapper, with transformers'
-    arguments. New rows of every table, an untied head's from the head's own rows, and new output biases (the
-    mean of the old ones) are filled; old rows, ties, dtype and device stay. No-ops behave as before. When
-    `init` makes whole tables (`xavier`), `_init_weights` of token embeddings uses it as well; `mean` and the
-    like need an old table, so there the model's own initialisation stays. Every resize is recorded in
-    `config.embinit`.
+    It may be called on the model, on an inner model (`model.transformer`) or through a PEFT wrapper, with
+    transformers' arguments. It fills the new rows of every table (those of an untied head from the head's own
+    rows) and new output biases (the mean of the old ones); old rows, ties, dtype and device stay. When `init`
+    makes whole tables (`xavier`), `_init_weights` of token embeddings uses it as well; `mean` and the like
+    need an old table, so the model's own initialisation stays. Every resize is recorded in `config.embinit`.
 
     Args:
         tokenizer: needed by initialisers that read token names; a copy is taken now, before you add tokens.
@@ -51,10 +50,11 @@ def patch(
     """
     root = unwrap(model)
     request = Request(init, tokenizer_of(tokenizer), seed, shrink, options)
-    request.look_at(EmbeddingTables(root))
+    tables = EmbeddingTables(root)
+    request.look_at(tables)
     unpatch(root)
     for module in root.modules():
-        if isinstance(module, PreTrainedModel) and (module is root or side_of(module, root) is not None):
+        if isinstance(module, PreTrainedModel) and (module is root or side_of(module, tables) is not None):
             module.__dict__[RESIZE] = ResizeHook(module, root, request)
             module.__dict__[INIT] = InitHook(module, root, request)
             if hasattr(type(module), RESIZE_DECODER):

@@ -1,4 +1,4 @@
-"""What a patch asks for: how rows shall be made, and which rows a resize may cut off."""
+"""`Request`: how the rows of a patched model are made, and which rows a resize may cut off."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SHARED_OPTIONS = ("vectors", "overrides", "exclude_rows")
 
 
 Shrink = Literal["refuse", "allow"]
-"""What becomes of a resize to fewer rows than there are."""
+"""What a resize to fewer rows does."""
 
 _PADDED_TO = 64
-"""A table whose rows are a multiple of this is taken for padded, as those of Qwen, OLMo and T5 are."""
+"""A table with a multiple of this many rows counts as padded, as those of Qwen, OLMo and T5 are."""
 
 
 class Request:
-    """How rows shall be made, for one model or (`patched`) each that comes along."""
+    """How rows are made, for one model or (`patched`) for each model of the block."""
 
     def __init__(self, init: str, tokenizer: Any, seed: int, shrink: Shrink, options: Mapping[str, Any]):
         if shrink not in ("refuse", "allow"):
@@ -54,7 +54,7 @@ class Request:
         return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself
 
     def look_at(self, tables: EmbeddingTables) -> None:
-        """Remembers what the rows are that no token has yet: those that change before one has are trained."""
+        """Remembers the rows that no token has yet: those that change before a token has them are trained."""
         if self.rows.tokenizer is None or any(t.parameter.is_meta for t in tables.tables):
             return
         self.seen = {}
@@ -63,18 +63,8 @@ class Request:
             free = [i for i in range(tables.vocab_size(side)) if i not in known]
             self.seen.update(tables.digests(side, free))
 
-    def resize(
-        self,
-        owner: PreTrainedModel,
-        root: PreTrainedModel,
-        new_num_tokens: int | None,
-        pad_to_multiple_of: int | None,
-        side: Side | None,
-    ) -> None:
-        """Resizes the tables of `root`, fills what is new and records the event."""
-        tables = EmbeddingTables(root)
-        side = side or only_side(tables)
-        plan = tables.plan(new_num_tokens, pad_to_multiple_of, side)
+    def resize(self, owner: PreTrainedModel, tables: EmbeddingTables, plan: ResizePlan) -> None:
+        """Carries out `plan`, asked of `owner`; fills what is new and records the event."""
         if reason := self._would_lose(plan):
             warnings.warn(
                 f"the tables keep their {plan.old_num} rows, though {plan.new_num} were asked for: {reason}; "
@@ -82,7 +72,7 @@ class Request:
                 VocabularyWarning,
                 stacklevel=4,
             )
-            plan = tables.plan(None, None, side)
+            plan = tables.plan(side=plan.side)
         ids = self._ids(tables, plan)
         request = replace(self.rows, overrides=self._overrides(ids), split={})
         sized = {} if plan.side == "target" else {"vocab_size": plan.new_num}  # as transformers leaves it
@@ -107,9 +97,9 @@ class Request:
         return ""
 
     def _ids(self, tables: EmbeddingTables, plan: ResizePlan) -> list[int]:
-        """Rows to fill: the new ones, and padding rows that tokens added since the patch now use.
+        """Rows to fill: the new ones, and padding rows of tokens that were added since the patch.
 
-        A padding row that is not what it was when the model was last looked at may be trained, and stays.
+        A padding row that differs from what `look_at` remembered may be trained, and stays.
         """
         ids = set(plan.new_ids)
         if self.rows.tokenizer is not None:
@@ -129,7 +119,7 @@ class Request:
         return sorted(ids)
 
     def _overrides(self, ids: list[int]) -> dict[str | int, Any]:
-        """Those overrides that speak of rows filled now, by id; warns of tokens that the tokenizer lacks."""
+        """The overrides of the rows filled now, by id; warns of tokens that the tokenizer lacks."""
         found: dict[str | int, Any] = {}
         filled = set(ids)
         known = self.rows.tokenizer.get_vocab() if self.rows.overrides and self.rows.tokenizer else {}
@@ -152,7 +142,7 @@ class Request:
         return sorted(set(vocabulary(self.rows.tokenizer)) - set(vocabulary(self.rows.old_tokenizer)))
 
     def make_tables(self, root: PreTrainedModel) -> None:
-        """Fills the input tables whole, and records it, when the initialiser makes tables."""
+        """Fills all input tables and records it, if the initialiser makes whole tables."""
         from ..initialization import initialize
 
         if self.makes_tables:
@@ -160,7 +150,7 @@ class Request:
             initialize(root, r.init, tokenizer=r.tokenizer, vectors=r.vectors, seed=r.seed, **r.options)
 
     def make_table(self, root: PreTrainedModel, module: nn.Module) -> None:
-        """Fills the input table of one module, when the initialiser makes tables and `module` has one.
+        """Fills the input table of one module, if the initialiser makes whole tables and `module` holds one.
 
         The draws are those of `initialize`: all tables are made, in their order, and one is written.
         """
@@ -187,9 +177,8 @@ def only_side(tables: EmbeddingTables) -> Side:
     return next(iter(sides))
 
 
-def side_of(owner: PreTrainedModel, root: PreTrainedModel) -> Side | None:
-    """The vocabulary that `owner`, an inner model of `root`, is about; None when it has none or both."""
-    tables = EmbeddingTables(root)
+def side_of(owner: PreTrainedModel, tables: EmbeddingTables) -> Side | None:
+    """The side whose input table is inside `owner`; None when it holds none of them, or both."""
     modules = set(owner.modules())
     sides = {t.side for t in tables.input_tables if any(p.module in modules for p in t.tied.locations)}
     if len(sides) == 2 and hasattr(type(owner), "resize_decoder_token_embeddings"):
