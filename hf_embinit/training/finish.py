@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from ..cards import CARD_SAMPLES, write_card
 from ..manifest import read_manifest, row_ids
 from ..records import RunRecord, samples_name, write_record
-from ..tables import EmbeddingTables
+from ..tables import EmbeddingTables, input_positions
 from .callbacks import input_scale
 from .figures import plot_embedding_distribution, plot_learning_curve
 
@@ -22,12 +22,15 @@ _POSITION_TABLES = ("position_embeddings.weight", "embed_positions.weight", "wpe
 def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
     """One figure for each input table without its padding row: values against Xavier's and the positions'.
 
-    Positions are the model's own table where it has learned ones, else sinusoidal.
+    Positions are the model's own where it adds some, learned or fixed, else 5,000 sinusoidal ones.
     """
     tables = EmbeddingTables(model)
     learned = [p for name, p in model.named_parameters() if name.endswith(_POSITION_TABLES)]
     for table in tables.input_tables:
         positions = [p for p in learned if p.dim() == 2 and p.shape[1] == table.embedding_dim]
+        fixed = input_positions(model, table.embedding_dim)
+        if not isinstance(fixed, str):
+            positions.append(fixed.encodings * fixed.position_scale)
         plot_embedding_distribution(
             tables.read(table),
             folder / f"embedding_distribution_{table.side}.png",
