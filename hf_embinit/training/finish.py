@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..cards import CARD_SAMPLES, write_card
@@ -27,7 +28,7 @@ def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
     tables = EmbeddingTables(model)
     learned = [p for name, p in model.named_parameters() if name.endswith(_POSITION_TABLES)]
     for table in tables.input_tables:
-        positions = [p for p in learned if p.dim() == 2 and p.shape[1] == table.embedding_dim]
+        positions: list[Tensor] = [p for p in learned if p.dim() == 2 and p.shape[1] == table.embedding_dim]
         fixed = input_positions(model, table.embedding_dim)
         if not isinstance(fixed, str):
             positions.append(fixed.encodings * fixed.position_scale)
