@@ -31,6 +31,7 @@ __getattr__, __all__ = lazy_names(
         "patching": ("patch", "patched", "unpatch"),
         "report": ("compare",),
         "surgery": (),
+        "tables": ("open_checkpoint", "save_checkpoint"),
         "tokens": (),
         "vectors": ("PretrainedVectors",),
         "vocabulary": (
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
     from .patching import patched as patched
     from .patching import unpatch as unpatch
     from .report import compare as compare
+    from .tables import open_checkpoint as open_checkpoint
+    from .tables import save_checkpoint as save_checkpoint
     from .vectors import PretrainedVectors as PretrainedVectors
     from .vocabulary import ExpansionReport as ExpansionReport
     from .vocabulary import VocabularyCallback as VocabularyCallback

@@ -48,6 +48,10 @@ class DataNotFoundError(EmbinitError, FileNotFoundError):
     """Data is neither on disk nor reachable; the message says how to provide it."""
 
 
+class NoSafetensorsError(DataNotFoundError):
+    """A checkpoint has no safetensors; it may have a pickle."""
+
+
 class RunFolderError(EmbinitError, RuntimeError):
     """A run folder cannot be used as asked (finished already, or damaged)."""
 

@@ -19,6 +19,7 @@ ROOMS = [
     "errors",
     "files",
     "foreign",
+    "folders",
     "models",
     "drawing",
     "moments",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
+from ..folders import check_output
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
-from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
+from .saving import add_link_flag, add_model_flags, load_model, load_tokenizer, open_model
 
 if TYPE_CHECKING:
     from ..vocabulary import Slots
@@ -26,19 +27,23 @@ def _init_flags(parser: ArgumentParser) -> None:
         action="store_true",
         help="start from the model's config alone: all other weights are drawn anew, from --seed",
     )
+    add_link_flag(parser)
     add_options(parser, "initialiser")
 
 
 def _init(args: Namespace) -> Answer:
     from ..initialization import initialize
     from ..initializers import get_initializer
+    from ..tables import checkpoint_of, save_checkpoint
 
     check_output(args.output_dir)
+    if args.link and args.config_only:
+        raise CommandLineError("--link keeps files as they are, but --config_only draws all weights anew")
     options = read_options(args.option)
     record = get_initializer(args.init)
     record.check_options(options)
     tokenizer = load_tokenizer(args, required="tokens" in record.needs)
-    model = load_model(args, config_only=args.config_only)
+    model = load_model(args, config_only=True) if args.config_only else open_model(args)
     report = initialize(
         model,
         args.init,
@@ -49,15 +54,17 @@ def _init(args: Namespace) -> Answer:
         allow_pickle=args.allow_pickle,
         **options,
     )
-    save_checkpoint(args.output_dir, model, tokenizer, args.model)
+    if checkpoint_of(model) is not None and args.tokenizer is None:
+        tokenizer = None  # its files are copied as they are
+    save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=args.model)
     return _saved(str(report), report.to_dict(), args.output_dir)
 
 
 INIT = Command(
     summary="fill a model's embedding tables by an initialiser, and save it",
-    description="Loads a model, fills its input embedding tables by a named initialiser, and saves model and "
-    "tokenizer to a new folder. All other weights stay as they are, or are drawn anew with --config_only: "
-    "the start of a training from scratch.",
+    description="Fills a model's input embedding tables by a named initialiser, and writes model and "
+    "tokenizer to a new folder. All other weights are copied unread, or drawn anew with --config_only: the "
+    "start of a training from scratch.",
     examples=(
         "hf-embinit init google-bert/bert-base-uncased --init xavier --config_only --output_dir start",
         "hf-embinit init path/to/model --init glove_xavier --vectors glove.840B.300d.zip --output_dir start",
@@ -97,24 +104,34 @@ def _expand_flags(parser: ArgumentParser) -> None:
         help="`reserved` renames unused tokens such as <unused3> to the new ones, so that no table changes "
         "its shape; or the ids of the tokens to rename",
     )
+    flag(
+        parser,
+        "measure",
+        action="store_true",
+        help="load the whole model, and measure how far the new rows move its predictions",
+    )
+    add_link_flag(parser)
     add_options(parser, "initialiser")
 
 
 def _expand(args: Namespace) -> Answer:
     if not args.dry_run and args.output_dir is None:
         raise CommandLineError("expand needs --output_dir (or --dry_run)")
+    if args.link and args.measure:
+        raise CommandLineError("--link keeps files as they are, but with --measure the model is loaded")
     if args.output_dir is not None:
         check_output(args.output_dir)
     options = read_options(args.option)
     slots = _read_slots(args.slots)
     from ..rows import check_init
+    from ..tables import save_checkpoint
     from ..vocabulary import expand_vocabulary, read_tokens_file
 
     tokens, overrides = (args.tokens, {}) if args.tokens else read_tokens_file(args.tokens_file)
 
     check_init(args.init, options)
     tokenizer = load_tokenizer(args)
-    model = load_model(args)
+    model = load_model(args) if args.measure else open_model(args)
     report = expand_vocabulary(
         model,
         tokenizer,
@@ -130,7 +147,7 @@ def _expand(args: Namespace) -> Answer:
     )
     if args.dry_run:
         return Answer(str(report), report.to_dict())
-    save_checkpoint(args.output_dir, model, tokenizer, args.model)
+    save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=args.model)
     return _saved(str(report), report.to_dict(), args.output_dir)
 
 
@@ -145,13 +162,15 @@ def _read_slots(given: list[str] | None) -> Slots | None:
 
 EXPAND = Command(
     summary="add tokens to a model and its tokenizer, and save both",
-    description="Adds tokens to a tokenizer and rows for them to every table of its model, saves both to a "
-    "new folder, and prints what the new rows are made of and how far they moved the model's predictions: "
-    "the KL divergence to the model before, beside Hewitt's bound log(1 + m/n) where it holds.",
+    description="Adds tokens to a tokenizer and rows for them to every table of its model, writes both to a "
+    "new folder, and prints what the new rows are made of, beside Hewitt's bound log(1 + m/n) on how far the "
+    "rows `mean` can move the model's predictions. Only the tables are read, all other weights are copied; "
+    "with --measure the model is loaded and the KL divergence to the model before is measured.",
     examples=(
         "hf-embinit expand openai-community/gpt2 --tokens Aragorn Frodo --init subword_mean --output_dir new",
         "hf-embinit expand path/to/model --tokens_file tokens.yaml --dry_run",
         "hf-embinit expand path/to/model --tokens '<tool>' --slots reserved --output_dir same_size",
+        "hf-embinit expand path/to/model --tokens_file words.txt --output_dir new --measure",
     ),
     add_flags=_expand_flags,
     run=_expand,
@@ -164,6 +183,7 @@ def _surgery_flags(parser: ArgumentParser) -> None:
         "surgery", nargs="?", help="an intervention, or several joined by +, done in turn from the left"
     )
     flag(parser, "list", action="store_true", help="list the interventions and their options, and stop")
+    add_link_flag(parser)
     flag(parser, "output_dir", metavar="FOLDER", help=OUTPUT)
     add_options(parser, "intervention")
 
@@ -177,19 +197,23 @@ def _surgery(args: Namespace) -> Answer:
             raise CommandLineError("surgery needs --output_dir")
         check_output(args.output_dir)
     from .. import surgery
+    from ..tables import save_checkpoint
 
     if args.list:
         return _interventions(surgery.list())
     options = read_options(args.option)
     tokenizer = load_tokenizer(args, required=False)
     surgery.check(args.surgery, tokenizer, **options)
-    model = load_model(args)
+    on_disk = surgery.changes_tables_alone(args.surgery)
+    if args.link and not on_disk:
+        raise CommandLineError(f"--link keeps files as they are, but {args.surgery} changes more than tables")
+    model = open_model(args) if on_disk else load_model(args)
     before = len(getattr(model.config, "embinit", None) or [])
     surgery.apply(model, args.surgery, tokenizer=tokenizer, seed=args.seed, **options)
     steps = args.surgery.split("+")
     if any(record.brings_tokenizer and record.name in steps for record in surgery.list()):
         tokenizer = load_tokenizer(Namespace(**{**vars(args), "tokenizer": options["donor"]}))
-    save_checkpoint(args.output_dir, model, tokenizer, args.model)
+    save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=args.model)
     parameters = sum(p.numel() for p in model.parameters())
     text = f"{args.surgery} (seed {args.seed}): {type(model).__name__} with {parameters:,} parameters"
     events = model.config.embinit[before:]

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
+from ..folders import check_output
 from .command import Answer, Command, flag
-from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
+from .saving import add_model_flags, load_model, load_tokenizer
 
 
 def _merge_flags(parser: ArgumentParser) -> None:
@@ -26,13 +27,14 @@ def _merge_flags(parser: ArgumentParser) -> None:
 def _merge(args: Namespace) -> Answer:
     check_output(args.output_dir)
     from ..manifest import read_manifest
+    from ..tables import save_checkpoint
     from ..vocabulary import merge_adapter
 
     model = load_model(args)
     old = model.get_input_embeddings().num_embeddings
     merged = merge_adapter(_with_adapter(model, args.adapter))
     tokenizer = _tokenizer(args)
-    save_checkpoint(args.output_dir, merged, tokenizer, args.model)
+    save_checkpoint(merged, args.output_dir, tokenizer, beside=args.model)
     new = merged.get_input_embeddings().num_embeddings
     tied = bool(getattr(merged.config.get_text_config(), "tie_word_embeddings", False))
     text = f"{args.adapter} merged into {args.model}: rows {old} -> {new}, tie_word_embeddings={tied}"
@@ -100,6 +102,7 @@ def _doctor(args: Namespace) -> Answer:
     if args.fix is not None:
         check_output(args.fix)
     from ..hub import hub_snapshot
+    from ..tables import save_checkpoint
     from ..vocabulary import doctor, repair
 
     folder = args.model if Path(args.model).is_dir() else hub_snapshot(args.model, _FILES)
@@ -110,7 +113,7 @@ def _doctor(args: Namespace) -> Answer:
     if args.fix is not None:
         model = load_model(args)
         data["repaired"] = repair(model, tokenizer, seed=args.seed)
-        save_checkpoint(args.fix, model, tokenizer, args.model)
+        save_checkpoint(model, args.fix, tokenizer, beside=args.model)
         lines.append(f"refilled {len(data['repaired'])} rows, saved: {args.fix}")
     codes = {"error": 4, "warning": 3}
     return Answer("\n".join(lines), data, max((codes.get(f.severity, 0) for f in found), default=0))

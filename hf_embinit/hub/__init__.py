@@ -12,6 +12,7 @@ from .access import (
     load_pretrained,
     load_pretrained_tokenizer,
 )
+from .classes import model_class
 from .repository import INIT_BRANCH, LIST_NAME, Branch, HubRepository
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "hub_snapshot",
     "load_pretrained",
     "load_pretrained_tokenizer",
+    "model_class",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from torch import Tensor
 from ..errors import InvalidArgumentError
 from ..moments import xavier_bound, xavier_std
 
-_BLOCK_ROWS = 16384
+_BLOCK_ENTRIES = 2**22
+"""Entries of a table that are worked on at a time: 32 MiB in float64."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,8 @@ def check_table(x: Tensor, name: str = "weight") -> None:
         raise InvalidArgumentError(
             f"{name} must be a non-empty floating-point table [N, D], got {x.dtype} of shape {tuple(x.shape)}"
         )
-    for start in range(0, x.shape[0], _BLOCK_ROWS):
-        block = x[start : start + _BLOCK_ROWS]
+    for start in range(0, x.shape[0], size := _block_rows(x)):
+        block = x[start : start + size]
         if not math.isfinite(block.float().sum()):  # cheap; the exact look follows only when it fails
             bad = (~torch.isfinite(block)).any(dim=1).nonzero()
             if len(bad):
@@ -112,20 +113,27 @@ def embedding_statistics(
     D x D Gram matrix). Raises `InvalidArgumentError` for fewer than two entries and for NaN or infinite ones.
     """
     check_table(weight)
-    if rows is not None:
-        weight = weight.detach()[torch.as_tensor(rows, dtype=torch.long, device=weight.device)]
-    n, d = weight.shape
+    weight, d = weight.detach(), weight.shape[1]
+    index = None if rows is None else torch.as_tensor(rows, dtype=torch.long, device=weight.device)
+    n = len(weight) if index is None else len(index)
     if n * d < 2:
         raise InvalidArgumentError(
             f"a table of shape {(n, d)} has no standard deviation; rows must keep some"
         )
-    blocks = weight.detach().split(_BLOCK_ROWS)
-    low = min(float(b.min()) for b in blocks)
-    high = max(float(b.max()) for b in blocks)
-    mean = sum(float(b.sum(dtype=torch.float64)) for b in blocks) / (n * d)
+
+    def blocks() -> Iterator[Tensor]:
+        if index is None:
+            return iter(weight.split(_block_rows(weight)))
+        return map(weight.__getitem__, index.split(_block_rows(weight)))
+
+    low, high, total = math.inf, -math.inf, 0.0
+    for block in blocks():
+        low, high = min(low, float(block.min())), max(high, float(block.max()))
+        total += float(block.sum(dtype=torch.float64))
+    mean = total / (n * d)
     second = fourth = norm_sum = 0.0
     norm_low, norm_high = math.inf, 0.0
-    for block in blocks:
+    for block in blocks():
         x = block.double()
         norms = x.norm(dim=1)
         norm_sum += float(norms.sum())
@@ -133,6 +141,7 @@ def embedding_statistics(
         squared = (x - mean).square_()
         second += float(squared.sum())
         fourth += float(squared.square_().sum())
+    chosen = weight if index is None or not effective_rank else weight[index]
     stats = EmbeddingStatistics(
         num_embeddings=n,
         embedding_dim=d,
@@ -144,9 +153,13 @@ def embedding_statistics(
         row_norm_mean=norm_sum / n,
         row_norm_min=norm_low,
         row_norm_max=norm_high,
-        effective_rank=_effective_rank(weight.detach()) if effective_rank else None,
+        effective_rank=_effective_rank(chosen) if effective_rank else None,
     )
     return stats if scale == 1.0 else stats.scaled(scale)
+
+
+def _block_rows(x: Tensor) -> int:
+    return max(1, _BLOCK_ENTRIES // max(1, x.shape[1]))
 
 
 def _effective_rank(x: Tensor) -> float | None:
@@ -156,7 +169,7 @@ def _effective_rank(x: Tensor) -> float | None:
         gram = x.double() @ x.double().T
     else:
         gram = torch.zeros(d, d, dtype=torch.float64, device=x.device)
-        for block in x.split(_BLOCK_ROWS):
+        for block in x.split(_block_rows(x)):
             block = block.double()
             gram.addmm_(block.T, block)
     singular = torch.linalg.eigvalsh(gram).clamp_(min=0).sqrt_()

@@ -7,8 +7,8 @@ Changes to the vocabulary are made in `hf_embinit.vocabulary`, initialisers in `
 from __future__ import annotations
 
 from . import embeddings, layers, weights  # noqa: F401  (fills the registry)
-from .composition import apply, check
+from .composition import apply, changes_tables_alone, check
 from .registry import Surgery
 from .registry import list_surgeries as list
 
-__all__ = ["Surgery", "apply", "check", "list"]
+__all__ = ["Surgery", "apply", "changes_tables_alone", "check", "list"]

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from ..errors import InvalidArgumentError, UnknownNameError
+from ..errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
 from ..initialization import initialize
 from ..initializers import Initializer, list_initializers
 from ..manifest import record_event
-from ..tables import unwrap
+from ..tables import checkpoint_of, unwrap
 from .registry import Operation, Surgery, list_surgeries
 
 M = TypeVar("M", bound=nn.Module)
@@ -27,6 +27,7 @@ class _Step:
     options: set[str]
     needs_tokenizer: bool
     brings_tokenizer: bool
+    tables_alone: bool
     check_options: Callable[[dict[str, Any]], None]
     run: Callable[[Operation, dict[str, Any]], None]
 
@@ -48,7 +49,8 @@ def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: 
     Raises:
         UnknownNameError: a name that is neither; nothing was changed.
         InvalidArgumentError: an option or number that does not fit.
-        UnsupportedModelError: a model that the intervention cannot be done on, such as layers of ALBERT.
+        UnsupportedModelError: a model that the intervention cannot be done on, such as layers of ALBERT. On
+            a model of `open_checkpoint` only those can be done that need nothing but its tables.
 
     Names, options and a missing tokenizer are checked before the first step. A step that raises changes
     nothing itself, but those before it in a composition are done and recorded.
@@ -58,6 +60,12 @@ def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: 
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise InvalidArgumentError(f"seed={seed!r}: expected an integer")
     operation = Operation(unwrap(model), tokenizer, seed)
+    for step in steps if checkpoint_of(operation.model) is not None else ():
+        if not step.tables_alone:
+            raise UnsupportedModelError(
+                f"surgery {step.name!r} needs more than the tables, and nothing else is read of a model of "
+                f"open_checkpoint: load it with from_pretrained"
+            )
     for step in steps:
         step.run(operation, {k: v for k, v in options.items() if k in step.options})
     return model
@@ -66,6 +74,11 @@ def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: 
 def check(spec: str, tokenizer: Any = None, **options: Any) -> None:
     """Raises what `apply` would for names, options and a missing tokenizer, without a model."""
     _check_all(spec, _steps(spec), tokenizer, options)
+
+
+def changes_tables_alone(spec: str) -> bool:
+    """Whether `apply` does all of `spec` on a model of `open_checkpoint`, too. Raises `UnknownNameError`."""
+    return all(step.tables_alone for step in _steps(spec))
 
 
 def _check_all(spec: str, steps: list[_Step], tokenizer: Any, options: dict[str, Any]) -> None:
@@ -114,6 +127,7 @@ def _surgery_step(name: str, surgery: Surgery, arguments: tuple[str, ...]) -> _S
         set(surgery.options),
         surgery.needs_tokenizer,
         surgery.brings_tokenizer,
+        surgery.tables_alone,
         lambda options: surgery.check_options(name, options),
         run,
     )
@@ -130,4 +144,4 @@ def _initialization_step(record: Initializer) -> _Step:
     options = (set(inspect.signature(initialize).parameters) - own) | set(record.options)
     if "vectors" not in record.needs:
         options -= {"vectors", "target_vectors"}
-    return _Step(record.name, options, "tokens" in record.needs, False, lambda options: None, run)
+    return _Step(record.name, options, "tokens" in record.needs, False, True, lambda options: None, run)

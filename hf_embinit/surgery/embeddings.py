@@ -39,6 +39,7 @@ def clean_embeddings(operation: Operation) -> dict[str, Any]:
     summary="rows of English-like tokens permuted among themselves, all others as they are",
     reference="Zhang 2021, section 4",
     needs_tokenizer=True,
+    tables_alone=True,
 )
 def shuffled_embeddings(
     operation: Operation, *, pattern: str = ENGLISH_LIKE, family: TokenFamily | None = None
@@ -70,8 +71,7 @@ def shuffled_embeddings(
             )
         moves.append((table, ids, ids[torch.randperm(len(ids), generator=generator)]))
     for table, ids, sources in moves:
-        rows = tables.read(table)
-        tables.write(table, rows[sources.to(rows.device)], ids)
+        tables.write(table, tables.take(table, sources), ids)
     return {"moved": {table.name: len(ids) for table, ids, _ in moves}}
 
 
@@ -80,6 +80,7 @@ def shuffled_embeddings(
     summary="tokenizer and word embeddings of another model (donor=) put into this one",
     reference="Zhang 2021, section 4.3",
     brings_tokenizer=True,
+    tables_alone=True,
 )
 def donor_embeddings(
     operation: Operation, *, donor: str | PathLike[str], projection: str | None = None

@@ -42,6 +42,8 @@ class Surgery:
     """Regular expression that the `<...>` of the name matches."""
     needs_tokenizer: bool = False
     brings_tokenizer: bool = False
+    tables_alone: bool = False
+    """Whether it reads and changes nothing but token tables and ids, so that no other weight is needed."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -78,11 +80,14 @@ def register_surgery(
     argument: str = "",
     needs_tokenizer: bool = False,
     brings_tokenizer: bool = False,
+    tables_alone: bool = False,
 ) -> Callable[[F], F]:
     """Decorator that registers a surgery under `name`, which must be free."""
 
     def register(fn: F) -> F:
-        record = Surgery(name, summary, reference, fn, argument, needs_tokenizer, brings_tokenizer)
+        record = Surgery(
+            name, summary, reference, fn, argument, needs_tokenizer, brings_tokenizer, tables_alone
+        )
         SURGERIES.add(name, record)
         return fn
 

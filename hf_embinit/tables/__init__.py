@@ -1,4 +1,4 @@
-"""Finds the token tables of a model, and writes them: no other code does so in memory.
+"""Finds the token tables of a model, and writes them, in memory and on disk: no other code does.
 
 A *table* is a parameter with a row for each token, a *side* the vocabulary that it is of. The values of rows
 do not come from here but from `hf_embinit.rows`.
@@ -7,9 +7,12 @@ do not come from here but from `hf_embinit.rows`.
 from __future__ import annotations
 
 from ..tokens import Side
+from .checkpoint import checkpoint_of, open_checkpoint
+from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .positions import input_positions
+from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
@@ -20,9 +23,13 @@ __all__ = [
     "ResizePlan",
     "RowsOf",
     "Side",
+    "StoredRows",
     "Table",
     "TiedTensor",
+    "checkpoint_of",
     "input_positions",
+    "open_checkpoint",
+    "save_checkpoint",
     "unusable_rows",
     "unwrap",
     "usable_ids",

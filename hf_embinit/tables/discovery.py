@@ -14,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import UnsupportedModelError
 from ..tokens import Side
+from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor, tied_tensors
 
 _HEAD_NAMES = re.compile(
@@ -121,7 +122,7 @@ def _refuse_odd_table(table: Table) -> None:
             raise UnsupportedModelError(
                 f"{location.name} is copied by an adapter: change the vocabulary before that"
             )
-        plain = type(location.tensor.data) is Tensor and location.tensor.is_floating_point()
+        plain = type(location.tensor.data) in (Tensor, StoredRows) and location.tensor.is_floating_point()
         if not plain or getattr(location.module, "quant_mode", False) or location.tensor.element_size() < 2:
             raise UnsupportedModelError(f"{location.name} is quantised: change the vocabulary before that")
 

@@ -21,6 +21,7 @@ from ..manifest import events_with
 from ..tokens import Side
 from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
 from .memory import require_memory, uninterrupted
+from .stored_rows import StoredRows
 from .table import Table, TiedTensor, tied_tensors
 
 Ids = Sequence[int] | range | Tensor
@@ -113,15 +114,25 @@ class EmbeddingTables:
         """
         data = self.read(table)
         first = plan.new_rows[table.name].start
+        if first > len(data) and isinstance(data, StoredRows):
+            data = data.take(torch.arange(first).where(torch.arange(first) < len(data), 0))
         if first > len(data):
             data = torch.cat([data, data[:1].expand(first - len(data), -1)])
         return data[:first]
+
+    def take(self, table: Table, ids: Ids) -> Tensor:
+        """The rows `ids` of a table, `[R, D]`. Those of a file stay there until they are written."""
+        data, index = self.read(table), _index(ids, table.num_embeddings)
+        return data.take(index) if isinstance(data, StoredRows) else data[index.to(data.device)]
 
     def write(self, table: Table, rows: Tensor, ids: Ids | None = None) -> None:
         """Writes `rows` `[R, D]` into the rows `ids` (all rows when None). Dtype, device and ties stay."""
         data = self.read(table)
         _require_shape(table, rows, data.shape[0] if ids is None else len(ids), data.shape)
-        _assign(data, rows, ids)
+        if isinstance(data, StoredRows):
+            _put(table.tied, data.with_rows(rows, _index(ids, len(data))))
+        else:
+            _assign(data, rows, ids)
 
     def biases(self, table: Table) -> list[Tensor]:
         """The output biases of a table, each as a detached `[V]` view."""
@@ -204,7 +215,11 @@ class EmbeddingTables:
             view = data.t() if table.transposed else data
             if write.rows is not None:
                 _require_shape(table, write.rows, len(write.ids), view.shape)
-                assignments.append((view, write.rows.detach().to(view), write.ids))
+                if isinstance(data, StoredRows):
+                    rows = data.with_rows(write.rows, _index(write.ids, len(data)))
+                    grown[id(table.tied)] = (table.tied, rows)
+                else:
+                    assignments.append((view, write.rows.detach().to(view), write.ids))
             for tied, value in zip(table.bias, write.biases, strict=False):
                 _, data = grown.get(id(tied), (None, tied.tensor.detach()))
                 line = _line(tied, data)
@@ -219,9 +234,7 @@ class EmbeddingTables:
             for assignment in assignments:
                 _assign(*assignment)
             for tied, after in grown.values():
-                for tensor in {id(p.tensor): p.tensor for p in tied.locations}.values():
-                    tensor.data = after
-                    tensor.grad = None
+                _put(tied, after)
             for holder, key, size in sizes:
                 setattr(holder, key, size)
             if events is not None:
@@ -262,6 +275,8 @@ class EmbeddingTables:
         needed: dict[torch.device, int] = {}
         for tied, extra, _ in self._resized(plan.side):
             t, rows = tied.tensor, plan.new_num + max(extra, 0)
+            if isinstance(t, StoredRows):
+                rows = 0
             entries = t.numel() // max(1, tied.rows)
             made = 4 * entries * max(0, plan.new_num - plan.old_num)
             needed[t.device] = needed.get(t.device, 0) + entries * t.element_size() * rows + made
@@ -347,6 +362,8 @@ def _resized_copy(tied: TiedTensor, plan: ResizePlan, extra_rows: int, extra_row
     """A tensor of the new size: old rows kept, new ones zero, extra rows behind them or where they were."""
     old, new = plan.old_num, plan.new_num
     before = tied.tensor.detach()
+    if isinstance(before, StoredRows):
+        return before.take(_old_rows(tied.rows, plan, extra_rows, extra_rows_move))
     shape = list(before.shape)
     rows = shape[tied.dim]
     shape[tied.dim] = new + max(extra_rows, 0)
@@ -365,6 +382,36 @@ def _resized_copy(tied: TiedTensor, plan: ResizePlan, extra_rows: int, extra_row
         repeated = torch.arange(old, new, device=after.device) % old
         after.narrow(tied.dim, old, max(0, new - old)).copy_(after.index_select(tied.dim, repeated))
     return after
+
+
+def _old_rows(rows: int, plan: ResizePlan, extra_rows: int, extra_rows_move: bool) -> Tensor:
+    """For each row of a table of `rows` after a resize the row before that it repeats, -1 for a new one."""
+    old, new = plan.old_num, plan.new_num
+    index = torch.arange(new + max(extra_rows, 0))
+    kept = min(rows, len(index)) if not extra_rows_move else min(old, new)
+    index[kept:] = -1
+    if extra_rows_move and extra_rows > 0:
+        index[new:] = torch.arange(old, old + extra_rows)
+    if extra_rows < 0 and new > rows:
+        index[rows : min(old, new)] = 0
+    return index
+
+
+def _put(tied: TiedTensor, after: Tensor) -> None:
+    """Puts new values in the place of a tensor. A parameter in memory stays the same object."""
+    if isinstance(after, StoredRows):
+        tied.put(nn.Parameter(after, tied.tensor.requires_grad))
+        return
+    for tensor in {id(p.tensor): p.tensor for p in tied.locations}.values():
+        tensor.data = after
+        tensor.grad = None
+
+
+def _index(ids: Ids | None, count: int) -> Tensor:
+    """`ids` as a tensor, all of `count` when None."""
+    if ids is None:
+        return torch.arange(count)
+    return ids.long().cpu() if isinstance(ids, Tensor) else torch.tensor(list(ids), dtype=torch.long)
 
 
 def _line(tied: TiedTensor, tensor: Tensor) -> Tensor:

@@ -52,6 +52,13 @@ class TiedTensor:
         """Entries along the vocabulary dimension."""
         return self.tensor.shape[self.dim]
 
+    def put(self, tensor: Tensor) -> None:
+        """Hangs another tensor in every place."""
+        for location in self.locations:
+            module = location.module
+            held = module._parameters if location.attribute in module._parameters else module._buffers
+            held[location.attribute] = tensor  # type: ignore[assignment]
+
 
 @dataclass(eq=False)
 class Table:

@@ -159,7 +159,7 @@ def _open_weights(
 
     index = folder / f"{_SAFETENSORS}.index.json"
     if index.is_file():
-        return _Safetensors(_weight_map(index, where), path_of)
+        return _Safetensors(read_weight_map(index), path_of)
     if fetch(_SAFETENSORS) is not None:
         weights = _Safetensors({}, path_of)
         weights.files = dict.fromkeys(weights.names(_SAFETENSORS), _SAFETENSORS)
@@ -167,7 +167,7 @@ def _open_weights(
     index = folder / f"{_PICKLE}.index.json"
     if allow_pickle:
         if index.is_file():
-            return _Pickles(_weight_map(index, where), path_of)
+            return _Pickles(read_weight_map(index), path_of)
         if (single := fetch(_PICKLE)) is not None:
             tensors = _load_pickle(single)
             return _Pickles({name: _PICKLE for name in tensors if isinstance(name, str)}, path_of)
@@ -190,9 +190,9 @@ def _load_pickle(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _weight_map(index: Path, where: str) -> dict[str, str]:
-    """The file of each tensor, from an index; files are beside it, wherever it says that they are."""
-    files = _read_json(index, where).get("weight_map")
+def read_weight_map(index: Path) -> dict[str, str]:
+    """The file of each tensor, from an index. Raises `VectorFileError` for files that are not beside it."""
+    files = read_json(index).get("weight_map")
     if not isinstance(files, dict) or not files:
         raise VectorFileError(f'{index} has no "weight_map", the file of each tensor by its name.')
     for tensor, file in files.items():

@@ -14,10 +14,11 @@ from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import InitContext, Initializer
+from ..manifest import read_manifest
 from ..measures import expansion_bound
 from ..resize import fill_report
 from ..rows import MadeRows, Override, RowRequest, check_init, make_rows, splitter
-from ..tables import EmbeddingTables, ResizePlan, Side
+from ..tables import EmbeddingTables, ResizePlan, Side, checkpoint_of
 from ..tokens import tokenizer_of
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
@@ -57,7 +58,8 @@ def expand_vocabulary(
         overrides: new token -> initialiser for it alone: `"zeros"`, `("copy", "king")`,
             `("description", "a forest of elves")`, `("copy", {"of": ["king", "man"]})`.
         prefixes: texts to compare next-token distributions on, before and after (see `DistributionShift`); by
-            default the model writes some itself; `()` leaves the comparison out.
+            default the model writes some itself; `()` leaves the comparison out, as a model of
+            `open_checkpoint` does, which has no forward pass.
         dry_run: gives the plan alone and changes nothing.
         pad_to_multiple_of: makes the number of rows a multiple of this.
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
@@ -87,6 +89,7 @@ def expand_vocabulary(
             f"the tokenizer has ids up to {len(checked.old.tokens) - 1}, but the model has {old_rows} rows: "
             f"is this the model's own tokenizer?"
         )
+    _warn_of_another_tokenizer(tables.model, checked.old.tokens)
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
     plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
@@ -104,6 +107,23 @@ def expand_vocabulary(
     if not dry_run:
         _expand(tables, tokenizer, checked, request, plan, report, prefixes)
     return report
+
+
+def _warn_of_another_tokenizer(model: PreTrainedModel, tokens: Sequence[str]) -> None:
+    """Warns when tokens that the manifest names are no longer under their ids in the tokenizer."""
+    named: dict[int, str] = {}
+    for event in read_manifest(model):
+        if event["event"] == "prune_vocabulary":  # all ids are others from there on
+            named = {}
+        named.update({i: token for token, i in (event.get("tokens") or {}).items()})
+    lost = [i for i, token in named.items() if i >= len(tokens) or tokens[i] != token]
+    if lost:
+        warnings.warn(
+            f"the tokenizer has changed since the model was expanded: id {lost[0]} should be "
+            f"{named[lost[0]]!r}, and {len(lost)} of {len(named)} added tokens are not where they were",
+            VocabularyWarning,
+            stacklevel=3,
+        )
 
 
 def _request(
@@ -147,6 +167,7 @@ def _expand(
     report.tables = fill_report(request, made)["tables"]
     _tell(report, tables, made, filled, side)
     measured = any(t.side == side for t in tables.output_tables) and not _is_empty(prefixes)
+    measured = measured and checkpoint_of(tables.model) is None
     slots = {p.slot: p.id for p in report.tokens if p.slot is not None}
     meter = None
     if measured:

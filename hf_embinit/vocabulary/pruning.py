@@ -78,7 +78,7 @@ def prune_vocabulary(model: Any, tokenizer: Any, keep: Iterable[str | int]) -> P
     compacted = compact_tokenizer(tokenizer, new_id)
 
     index, ids = torch.tensor(old_ids), range(len(old_ids))
-    writes = [RowsOf(t, ids, tables.read(t)[index.to(t.parameter.device)]) for t in tables.own_tables]
+    writes = [RowsOf(t, ids, tables.take(t, index)) for t in tables.own_tables]
     for table in tables.output_tables:
         biases = [bias[index.to(bias.device)] for bias in tables.biases(table)]
         writes.append(RowsOf(table, (), biases=biases, bias_ids=ids))

@@ -66,7 +66,7 @@ class ExpansionReport:
     coverage: dict[str, Any] | None
     """Tokens, how many have a source of their own, and those that have none (they get the mean)."""
     shift: DistributionShift | None = None
-    """None for a dry run, for `prefixes=()` and for models without an output table."""
+    """None for a dry run, for `prefixes=()`, and for models without an output table or a forward pass."""
     min_distance: dict[str, float] = field(default_factory=dict)
     """Table -> smallest Euclidean distance between two new tokens' rows, in the table's dtype."""
     effective_rank: dict[str, float] = field(default_factory=dict)
@@ -124,6 +124,8 @@ class ExpansionReport:
                 f"  probability of the new rows: mean {s.mass_mean:.3g}, largest {s.mass_max:.3g}; "
                 f"same most probable token: {s.top1_agreement:.1%}"
             )
+        elif self.bound is not None:
+            lines.append(f"  KL(p || p') was not measured (the mean row's bound: {self.bound:.3g})")
         for name, distance in self.min_distance.items():
             dtype = next(table["dtype"] for table in self.tables if table["name"] == name)
             lines.append(

@@ -215,7 +215,8 @@ def test_a_failure_while_saving_leaves_nothing(model, tmp_path, capsys, monkeypa
         raise error
 
     monkeypatch.setattr(PreTrainedTokenizerBase, "save_pretrained", fail)
-    found, out, err = embinit(capsys, "init", model, "--init", "xavier", "--output_dir", tmp_path / "out")
+    words = ("--init", "xavier", "--tokenizer", model, "--output_dir", tmp_path / "out")
+    found, out, err = embinit(capsys, "init", model, *words)
     assert (found, out) == (code, "") and not list(tmp_path.iterdir())
     assert err.splitlines()[-1] in (
         "interrupted",
@@ -233,7 +234,8 @@ run()
 
 
 def test_told_to_end_it_leaves_nothing(model, tmp_path) -> None:
-    words = ["init", str(model), "--init", "xavier", "--output_dir", str(tmp_path / "out")]
+    words = ["init", str(model), "--init", "xavier", "--tokenizer", str(model)]
+    words += ["--output_dir", str(tmp_path / "out")]
     done = subprocess.run(
         [sys.executable, "-c", TERMINATED, *words], capture_output=True, text=True, env=OFFLINE, timeout=200
     )
@@ -272,12 +274,19 @@ def test_expand_is_expand_vocabulary(model, tmp_path, capsys) -> None:
     found = json.loads(out)
     before, reader = load(model)
     expected = hf_embinit.expand_vocabulary(before, reader, ["aragorn", "frodo"], init="subword_mean")
-    assert found["shift"]["kl_mean"] == pytest.approx(expected.shift.kl_mean, abs=1e-6)
+    assert found["shift"] is None
     assert found["bound"] == expected.bound and [t["token"] for t in found["tokens"]] == ["aragorn", "frodo"]
     after, saved_reader = load(tmp_path / "o")
     assert saved_reader.convert_tokens_to_ids(["aragorn", "frodo"]) == expected.token_ids
     assert torch.equal(after.get_input_embeddings().weight, before.get_input_embeddings().weight)
     assert torch.equal(after.cls.predictions.bias, before.cls.predictions.bias)
+    words = (*words, "--output_dir", tmp_path / "measured", "--measure", "--json")
+    code, out, err = embinit(capsys, "expand", model, *words)
+    assert code == 0, err
+    shift = json.loads(out)["shift"]
+    assert shift["kl_mean"] == pytest.approx(expected.shift.kl_mean, abs=1e-6)
+    for file in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (tmp_path / "measured" / file).read_bytes() == (tmp_path / "o" / file).read_bytes()
     code, out, _ = embinit(capsys, "expand", model, "--tokens", "aragorn", "--dry_run")
     assert code == 0 and out.startswith("would add 1 tokens by mean")
 

@@ -1,0 +1,194 @@
+"""`open_checkpoint`: a model whose tables are rows in files and whose other weights are never read."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, GenerationConfig, PreTrainedModel
+
+from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..foreign import reading
+from ..hub import hub_snapshot, load_pretrained, model_class
+from ..vectors import read_weight_map
+from .embedding_tables import EmbeddingTables
+from .meta_models import meta_model
+from .safetensors_files import (
+    INDEX,
+    TORCH_DTYPES,
+    WEIGHTS,
+    CheckpointFiles,
+    StoredTensor,
+    read_checkpoint_files,
+)
+from .stored_rows import BLOCK_BYTES, StoredRows
+from .table import TiedTensor
+
+_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.spm", "*.tiktoken", "LICENSE*", "NOTICE*")
+"""What a checkpoint has beside its weights."""
+_WAY_OUT = "Give the folder or the Hub id of a saved model."
+
+
+@dataclass
+class StoredCheckpoint:
+    """Where a model of `open_checkpoint` comes from."""
+
+    files: CheckpointFiles
+    places: dict[str, str]
+    """Tensor in the files -> the parameter or buffer that it is, for tables, output biases and their like."""
+    dropped: set[str]
+    """Tensors in the files that repeat a tied one."""
+
+
+def open_checkpoint(
+    path_or_id: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
+) -> PreTrainedModel:
+    """The model of a folder or Hub id, of which only the token tables are ever read, by blocks.
+
+    It is of its own class, on the meta device, with its config, and its tables are `StoredRows`.
+    `expand_vocabulary`, `initialize`, `prune_vocabulary` and the surgeries on embeddings take it as they take
+    a loaded model, and `save_checkpoint` writes what they made of it; there is no forward pass. Tables are
+    tied where the files hold one tensor for them, or equal ones that the config ties. Nothing else in the
+    files is looked at: other weights may be quantised in any way.
+
+    Raises:
+        DataNotFoundError: a folder without config or safetensors, or without a file that its index names.
+        VectorFileError: damaged files.
+        InvalidArgumentError: the config is of another model than the tensors are.
+        UnsupportedModelError: tables that are quantised, or that the model keeps in another odd way.
+    """
+    name = str(path_or_id)
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        folder = _downloaded(name, revision)
+    elif revision is not None:
+        raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder")
+    if (folder / "adapter_config.json").is_file():
+        raise InvalidArgumentError(f"{name} is an adapter, not a model: merge it into its base first")
+    config = load_pretrained(AutoConfig, str(folder), f"model {name!r}", trust_remote_code=trust_remote_code)
+    files = read_checkpoint_files(folder)
+    found = model_class(config)
+    if hasattr(found, "from_config"):  # an Auto class: of a registered model, or one with code of its own
+        with torch.device("meta"):
+            found = type(found.from_config(config, trust_remote_code=trust_remote_code))
+    with reading(f"the config of {name}, with the tensors beside it,", InvalidArgumentError):
+        model, names, _ = meta_model(found, config, files)
+    if (folder / "generation_config.json").is_file() and model.can_generate():
+        model.generation_config = load_pretrained(GenerationConfig, str(folder), f"model {name!r}")
+    model.config._name_or_path = name
+    stored = _Opening(model, files, names, name).fill()
+    model.embinit_checkpoint = stored  # type: ignore[assignment]
+    model.save_pretrained = _refuse_to_save  # type: ignore[method-assign]
+    return model
+
+
+def _downloaded(name: str, revision: str | None) -> Path:
+    """The snapshot of a Hub repository with the safetensors that make up its model, and no others."""
+    folder = hub_snapshot(name, _SMALL_FILES, revision=revision, way_out=_WAY_OUT)
+    index = folder / INDEX
+    files = sorted(set(read_weight_map(index).values())) if index.is_file() else [WEIGHTS]
+    return hub_snapshot(name, [*_SMALL_FILES, *files], revision=folder.name, way_out=_WAY_OUT)
+
+
+def checkpoint_of(model: nn.Module) -> StoredCheckpoint | None:
+    """Where a model of `open_checkpoint` comes from; None for a loaded one."""
+    return vars(model).get("embinit_checkpoint")
+
+
+def _refuse_to_save(*args: Any, **kwargs: Any) -> None:
+    raise UnsupportedModelError(
+        "a model of open_checkpoint has no weights in memory: hf_embinit.save_checkpoint(model, folder, "
+        "tokenizer) writes it from its files"
+    )
+
+
+class _Opening:
+    """Puts rows of files into a model on the meta device."""
+
+    def __init__(self, model: PreTrainedModel, files: CheckpointFiles, names: dict[str, str], where: str):
+        self.model, self.where = model, where
+        self.tensors = files.tensors
+        self.file_name = {place: name for name, place in names.items()}
+        self.stored = StoredCheckpoint(files, {}, set())
+
+    def fill(self) -> StoredCheckpoint:
+        """Ties what the files hold as equal, and gives every table, bias and buffer of tokens its values."""
+        for target, source in list((getattr(self.model, "all_tied_weights_keys", None) or {}).items()):
+            self._tie(target, source)
+        tables = EmbeddingTables(self.model)
+        for table in tables.tables:
+            self._put(table.tied, f"the table {table.name}")
+            for bias in table.bias:
+                self._put(bias, f"the output bias {bias.name}")
+        for tied in tables.companions:
+            if any(place.name in self.file_name for place in tied.locations):
+                self._put(tied, tied.name)
+        return self.stored
+
+    def _tie(self, target: str, source: str) -> None:
+        """Ties two parameters that the config ties and the files hold twice, if they are equal there."""
+        a, b = (self.file_name.get(place) for place in (target, source))
+        if a is None or b is None or a == b:
+            return
+        if not _equal(self.tensors[a], self.tensors[b]):
+            self.model.all_tied_weights_keys.pop(target)
+            return
+        module, _, attribute = target.rpartition(".")
+        setattr(self.model.get_submodule(module), attribute, self.model.get_parameter(source))
+        self.stored.dropped.add(a)
+
+    def _put(self, tied: TiedTensor, what: str) -> None:
+        if not tied.tensor.is_meta or isinstance(tied.tensor, StoredRows):
+            return
+        place = next((p.name for p in tied.locations if p.name in self.file_name), None)
+        if place is None:
+            self._refuse(tied, what)
+        name = self.file_name[place]
+        stored = self.tensors[name]
+        is_table = len(stored.shape) == 2 and tied.dim == 0 and min(stored.shape) > 1
+        if is_table and TORCH_DTYPES[stored.dtype].is_floating_point:
+            tensor: Tensor = StoredRows(stored)
+        else:
+            tensor = stored.read()
+        if isinstance(tied.tensor, nn.Parameter):
+            tensor = nn.Parameter(tensor, tied.tensor.requires_grad)
+        tied.put(tensor)
+        self.stored.places[name] = place
+
+    def _refuse(self, tied: TiedTensor, what: str) -> None:
+        names = [place.name for place in tied.locations]
+        for stored in (self.tensors[name] for name in names if name in self.tensors):
+            if stored.dtype not in TORCH_DTYPES or stored.dtype in ("I8", "U8"):
+                raise UnsupportedModelError(
+                    f"{stored.name} in {stored.path.name} is quantised ({stored.dtype}): change the "
+                    f"vocabulary of the original checkpoint, and quantise afterwards"
+                )
+            raise InvalidArgumentError(
+                f"{self.where} is not what its config says: {stored.name} is {list(stored.shape)} in "
+                f"{stored.path.name}, but a {type(self.model).__name__} of this config has "
+                f"{list(tied.tensor.shape)}"
+            )
+        raise InvalidArgumentError(
+            f"{self.where} is not what its config says: its files have no tensor for {what} of a "
+            f"{type(self.model).__name__}"
+        )
+
+
+def _equal(a: StoredTensor, b: StoredTensor) -> bool:
+    """Whether two tensors have the same dtype, shape and bytes."""
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    with a.path.open("rb") as one, b.path.open("rb") as other:
+        one.seek(a.start)
+        other.seek(b.start)
+        left = a.size
+        while left:
+            count = min(left, BLOCK_BYTES)
+            if one.read(count) != other.read(count):
+                return False
+            left -= count
+    return True

@@ -1,0 +1,280 @@
+"""Writes a checkpoint whose tables changed: the tables by blocks, every other byte as it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.utils import logging
+
+from ..errors import InvalidArgumentError, RunFolderError
+from ..folders import whole_folder
+from .checkpoint import StoredCheckpoint, checkpoint_of
+from .safetensors_files import INDEX, Shard, StoredTensor
+from .stored_rows import BLOCK_BYTES, StoredRows
+
+_ALONGSIDE = (".json", ".jsonl", ".txt", ".model", ".jinja", ".py", ".spm", ".tiktoken", ".bpe")
+"""Endings of the files that a checkpoint needs beside its weights."""
+_BESIDE = (
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+    *("chat_template.json", "modules.json", "config_sentence_transformers.json"),
+    *("sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"),
+)
+"""What processors and sentence-transformers keep beside a model, and neither model nor tokenizer saves."""
+_NOT_ALONGSIDE = ("config.json", "generation_config.json", "trainer_state.json", "all_results.json")
+_OF_TOKENIZERS = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
+
+
+def save_checkpoint(
+    model: PreTrainedModel,
+    folder: str | os.PathLike[str],
+    tokenizer: Any = None,
+    *,
+    link: bool = False,
+    beside: str | os.PathLike[str] | None = None,
+) -> None:
+    """Saves model, config with its manifest, and tokenizer into a new folder: everything or nothing.
+
+    A model of `open_checkpoint` is written from its files: the tensors that changed by blocks, all others
+    byte for byte, in the same shards, and small files beside the weights are copied. Every other model is
+    saved by its `save_pretrained`. The folder is there once all of it is written.
+
+    Args:
+        folder: must not exist, or be empty.
+        tokenizer: saved with the model; where it is None, the tokenizer's files of an opened checkpoint are
+            copied.
+        link: makes hard links of files of weights that do not change, where source and target share a file
+            system. Both folders then hold the same file: whoever writes into it changes both.
+
+        beside: the folder that a loaded model came from: what processors and sentence-transformers keep there
+            and neither model nor tokenizer saves is copied.
+
+    Raises:
+        RunFolderError: a folder that is taken or cannot be written. Too little room on its disk is found
+            before the first byte is written.
+    """
+    stored = checkpoint_of(model)
+    if link and stored is None:
+        raise InvalidArgumentError("link=True is for a model of open_checkpoint: a loaded one has no files")
+    with whole_folder(folder) as hidden:
+        if stored is None:
+            model.save_pretrained(hidden)
+        else:
+            _write(model, stored, hidden, link, tokenizer is None)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(hidden)
+        source = beside if stored is None else stored.files.folder
+        for name in _BESIDE if source is not None and Path(source).is_dir() else ():
+            there, here = Path(source or "", name), hidden / name
+            if there.is_file() and not here.exists():
+                here.parent.mkdir(exist_ok=True)
+                shutil.copyfile(there, here)
+
+
+@dataclass
+class _Part:
+    """One tensor of a new file: its header's entry, and what is written for it."""
+
+    stored: StoredTensor
+    replacement: Tensor | None
+    """None for the bytes as they are."""
+
+    @property
+    def shape(self) -> list[int]:
+        return list(self.stored.shape if self.replacement is None else self.replacement.shape)
+
+    @property
+    def size(self) -> int:
+        if self.replacement is None:
+            return self.stored.size
+        return self.replacement.numel() * self.replacement.dtype.itemsize
+
+
+@dataclass
+class _Plan:
+    """One file to write."""
+
+    shard: Shard
+    parts: list[_Part]
+    header: bytes
+    unchanged: bool
+    linked: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes of the new file."""
+        return self.shard.size if self.unchanged else len(self.header) + sum(part.size for part in self.parts)
+
+
+def _write(
+    model: PreTrainedModel, stored: StoredCheckpoint, folder: Path, link: bool, with_tokenizer: bool
+) -> None:
+    source = stored.files.folder
+    plans = [_plan(shard, stored, model) for shard in stored.files.shards]
+    if link:
+        for plan in plans:
+            plan.linked = plan.unchanged and _linked(plan.shard.path, folder / plan.shard.path.name)
+    alongside = [path for path in sorted(source.iterdir()) if _goes_along(path, with_tokenizer)]
+    needed = sum(plan.size for plan in plans if not plan.linked) + sum(p.stat().st_size for p in alongside)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise RunFolderError(
+            f"the disk of --output_dir has {free / 2**30:,.2f} GiB left, but the checkpoint needs "
+            f"{needed / 2**30:,.2f} GiB: choose a folder on another disk, or --link untouched files"
+        )
+    with logging.tqdm(total=needed, unit="B", unit_scale=True, desc="Writing", disable=None) as bar:
+        for plan in plans:
+            if not plan.linked:
+                _write_shard(plan, folder / plan.shard.path.name, bar.update)
+        for path in alongside:
+            shutil.copyfile(path, folder / path.name)
+            bar.update(path.stat().st_size)
+    if stored.files.index is not None:
+        _write_index(stored.files.index, plans, folder / INDEX)
+    model.config.architectures = [type(model).__name__]
+    model.config.save_pretrained(folder)
+    if model.can_generate():
+        model.generation_config.save_pretrained(folder)
+
+
+def _plan(shard: Shard, stored: StoredCheckpoint, model: PreTrainedModel) -> _Plan:
+    parts = [
+        _Part(tensor, _replacement(tensor, stored.places.get(tensor.name), model))
+        for tensor in shard.tensors
+        if tensor.name not in stored.dropped
+    ]
+    header: dict[str, Any] = {} if shard.metadata is None else {"__metadata__": shard.metadata}
+    at = 0
+    for part in parts:
+        entry = {"dtype": part.stored.dtype, "shape": part.shape, "data_offsets": [at, at + part.size]}
+        header[part.stored.name] = entry
+        at += part.size
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    unchanged = len(parts) == len(shard.tensors) and all(part.replacement is None for part in parts)
+    return _Plan(shard, parts, len(text).to_bytes(8, "little") + text, unchanged)
+
+
+def _replacement(tensor: StoredTensor, place: str | None, model: PreTrainedModel) -> Tensor | None:
+    """What the model has in the place of a tensor of the files, None where it is that tensor still."""
+    if place is None:
+        return None
+    now = model.get_parameter_or_buffer(place).detach()
+    if isinstance(now, StoredRows):
+        return None if now.file == tensor and now.is_as_stored else now
+    before = tensor.read()
+    return None if now.shape == before.shape and torch.equal(_bytes(now), _bytes(before)) else now
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().view(-1).view(torch.uint8)
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Whether a hard link could be made."""
+    with contextlib.suppress(OSError):
+        os.link(source.resolve(), target)
+        return True
+    return False
+
+
+def _goes_along(path: Path, with_tokenizer: bool) -> bool:
+    name = path.name
+    if not path.is_file() or name in _NOT_ALONGSIDE or name.endswith(".index.json"):
+        return False
+    if name.startswith(_OF_TOKENIZERS) or path.suffix in (".model", ".spm", ".tiktoken", ".bpe"):
+        return with_tokenizer
+    return path.suffix in _ALONGSIDE or name.startswith(("LICENSE", "NOTICE"))
+
+
+def _write_shard(plan: _Plan, target: Path, done: Callable[[int], object]) -> None:
+    with plan.shard.path.open("rb", buffering=0) as source, target.open("wb", buffering=0) as file:
+        if plan.unchanged:
+            _copy(source, 0, plan.shard.size, file, done)
+            return
+        file.write(plan.header)
+        done(len(plan.header))
+        for start, end, part in _spans(plan.parts):
+            if part is None:
+                _copy(source, start, end - start, file, done)
+                continue
+            for block in _blocks(part):
+                _write_all(file, memoryview(_bytes(block).numpy()))
+                done(block.numel() * block.dtype.itemsize)
+
+
+def _spans(parts: list[_Part]) -> Iterator[tuple[int, int, Tensor | None]]:
+    """What to write in turn: bytes of the old file, neighbours as one, or a tensor in their place."""
+    start = end = 0
+    for part in parts:
+        if part.replacement is None and part.stored.start == end:
+            end = part.stored.end
+            continue
+        if end > start:
+            yield start, end, None
+        start = end = part.stored.end
+        if part.replacement is None:
+            start = part.stored.start
+        else:
+            yield 0, 0, part.replacement
+    if end > start:
+        yield start, end, None
+
+
+def _blocks(tensor: Tensor) -> Iterator[Tensor]:
+    if isinstance(tensor, StoredRows):
+        yield from tensor.blocks()
+    else:
+        yield tensor
+
+
+def _write_all(file: BinaryIO, view: memoryview) -> None:
+    while view:
+        view = view[file.write(view) :]
+
+
+def _copy(source: BinaryIO, start: int, count: int, target: BinaryIO, done: Callable[[int], object]) -> None:
+    """Copies bytes to the end of `target`, inside the kernel where it can."""
+    at, end = start, start + count
+    while at < end:
+        size = min(end - at, 4 * BLOCK_BYTES)
+        try:
+            copied = os.copy_file_range(source.fileno(), target.fileno(), size, offset_src=at)
+        except (AttributeError, OSError):  # not Linux, or two file systems that do not know each other
+            copied = 0
+        if not copied:
+            source.seek(at)
+            data = source.read(min(size, BLOCK_BYTES))
+            if not data:
+                raise RunFolderError(f"{source.name} has become shorter while it was copied")
+            _write_all(target, memoryview(data))
+            copied = len(data)
+        at += copied
+        done(copied)
+
+
+def _write_index(index: dict[str, Any], plans: list[_Plan], path: Path) -> None:
+    """The old index with the new sizes, as `save_pretrained` writes one."""
+    parts = [(plan, part) for plan in plans for part in plan.parts]
+    metadata = dict(index.get("metadata") or {})
+    if "total_size" in metadata:
+        metadata["total_size"] = sum(part.size for _, part in parts)
+    if isinstance(metadata.get("total_parameters"), int):
+        new = sum(_numel(part.shape) - _numel(part.stored.shape) for _, part in parts)
+        metadata["total_parameters"] += new
+    weight_map = {part.stored.name: plan.shard.path.name for plan, part in parts}
+    made = {**index, "metadata": metadata, "weight_map": weight_map}
+    path.write_text(json.dumps(made, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _numel(shape: Any) -> int:
+    return int(torch.Size(shape).numel())

@@ -1,0 +1,109 @@
+"""Expanding, pruning, initialising and embedding surgery of an opened checkpoint: as of a loaded one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from builders.tiny_models import spread
+from builders.tiny_tokenizers import model, tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import hf_embinit
+from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+
+Change = Callable[[Any, Any], Any]
+TOKENS = [" zyxomma", " qorvex", " the zyx"]
+
+
+@pytest.fixture(params=["gpt2", "llama"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A tied and an untied model with its tokenizer."""
+    words = tokenizer("byte_level")
+    made = model(request.param, len(words) + 5)
+    spread(made)
+    made.generation_config.max_new_tokens = 7
+    made.save_pretrained(tmp_path / "model")
+    words.save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def expand(init: str, **options: Any) -> Change:
+    return lambda m, t: hf_embinit.expand_vocabulary(m, t, TOKENS, init, prefixes=(), **options)
+
+
+def keep_most(m: Any, t: Any) -> Any:
+    return hf_embinit.prune_vocabulary(m, t, keep=[i for i in range(len(t)) if i % 5])
+
+
+def expand_and_prune(m: Any, t: Any) -> None:
+    expand("subword_mean")(m, t)
+    keep_most(m, t)
+    hf_embinit.expand_vocabulary(m, t, [" again"], "mean_cov", prefixes=())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        expand("mean"),
+        expand("mean_cov", pad_to_multiple_of=64),
+        expand("subword_mean", overrides={TOKENS[0]: ("copy", {"of": 7}), TOKENS[1]: "zeros"}),
+        keep_most,
+        lambda m, t: hf_embinit.initialize(m, "xavier", seed=3),
+        lambda m, t: hf_embinit.surgery.apply(m, "shuffled_embeddings", tokenizer=t, seed=1),
+        lambda m, t: hf_embinit.surgery.apply(m, "normal+shuffled_embeddings", tokenizer=t, seed=2),
+        expand_and_prune,
+    ],
+    ids=["mean", "mean_cov", "overrides", "prune", "initialize", "shuffle", "two surgeries", "in turn"],
+)
+def test_it_is_what_a_loaded_model_gets(change: Change, folder: Path, tmp_path: Path) -> None:
+    for name, read in (
+        ("memory", AutoModelForCausalLM.from_pretrained),
+        ("disk", hf_embinit.open_checkpoint),
+    ):
+        m, t = read(folder), AutoTokenizer.from_pretrained(folder)
+        change(m, t)
+        hf_embinit.save_checkpoint(m, tmp_path / name, t)
+    names = sorted(path.name for path in (tmp_path / "memory").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "disk").iterdir())
+    for name in names:
+        assert (tmp_path / "memory" / name).read_bytes() == (tmp_path / "disk" / name).read_bytes(), name
+
+
+def test_a_report_has_the_bound_and_no_shift(folder: Path) -> None:
+    m, t = hf_embinit.open_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
+    report = hf_embinit.expand_vocabulary(m, t, TOKENS)
+    assert report.shift is None and report.bound is not None and "KL" in str(report)
+    with pytest.raises(InvalidArgumentError, match=r"prefixes=\['a'\] are compared by a forward pass"):
+        hf_embinit.expand_vocabulary(m, t, [" more"], prefixes=["a"])
+
+
+@pytest.mark.parametrize("name", ["reversed", "shuffled_embeddings+reversed", "clean_embeddings"])
+def test_surgery_on_more_than_tables_is_refused(name: str, folder: Path) -> None:
+    m, t = hf_embinit.open_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
+    before = m.get_input_embeddings().weight.detach()
+    with pytest.raises(UnsupportedModelError, match="needs more than the tables"):
+        hf_embinit.surgery.apply(m, name, tokenizer=t)
+    assert torch.equal(m.get_input_embeddings().weight.detach().float(), before.float())
+    assert not hasattr(m.config, "embinit")
+
+
+def test_without_a_tokenizer_its_files_are_copied(folder: Path, tmp_path: Path) -> None:
+    m = hf_embinit.open_checkpoint(folder)
+    hf_embinit.initialize(m, "xavier")
+    hf_embinit.save_checkpoint(m, tmp_path / "o")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        assert (tmp_path / "o" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_tokenizer_that_is_not_the_one_that_was_expanded_is_said(folder: Path, tmp_path: Path) -> None:
+    m, t = hf_embinit.open_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
+    hf_embinit.expand_vocabulary(m, t, TOKENS)
+    hf_embinit.save_checkpoint(m, tmp_path / "o", t)
+    m, t = hf_embinit.open_checkpoint(tmp_path / "o"), AutoTokenizer.from_pretrained(folder)
+    t.add_tokens([" other"])
+    with pytest.warns(VocabularyWarning, match="has changed since .* id 32[0-9] should be .*, and 3 of 3"):
+        hf_embinit.expand_vocabulary(m, t, [" more"])
