@@ -89,7 +89,7 @@ def expand_vocabulary(
             f"the tokenizer has ids up to {len(checked.old.tokens) - 1}, but the model has {old_rows} rows: "
             f"is this the model's own tokenizer?"
         )
-    _warn_of_another_tokenizer(tables.model, checked.old.tokens)
+    _check_checkpoint(tables.model, checked.old.tokens, prefixes)
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
     plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
@@ -109,8 +109,14 @@ def expand_vocabulary(
     return report
 
 
-def _warn_of_another_tokenizer(model: PreTrainedModel, tokens: Sequence[str]) -> None:
-    """Warns when tokens that the manifest names are no longer under their ids in the tokenizer."""
+def _check_checkpoint(model: PreTrainedModel, tokens: Sequence[str], prefixes: Sequence[str] | None) -> None:
+    """Raises for `prefixes` without a forward pass; warns when the tokenizer is not the one that the manifest
+    tells of."""
+    if prefixes and checkpoint_of(model) is not None:
+        raise InvalidArgumentError(
+            f"prefixes={list(prefixes)!r:.60} are compared by a forward pass, which a model of "
+            f"open_checkpoint does not have: load it with from_pretrained, or leave prefixes= out"
+        )
     named: dict[int, str] = {}
     for event in read_manifest(model):
         if event["event"] == "prune_vocabulary":  # all ids are others from there on

@@ -31,7 +31,7 @@ def table(n=700, d=20, seed=0, dtype=torch.float32):
 
 @pytest.mark.parametrize("block_rows", [16384, 64])
 def test_statistics_agree_with_scipy(monkeypatch, block_rows):
-    monkeypatch.setattr("hf_embinit.measures.statistics._BLOCK_ROWS", block_rows)
+    monkeypatch.setattr("hf_embinit.measures.statistics._BLOCK_ENTRIES", 20 * block_rows)
     x = table()
     s = embedding_statistics(x)
     entries = x.double().flatten().numpy()
