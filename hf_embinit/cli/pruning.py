@@ -6,8 +6,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from ..errors import DataNotFoundError
+from ..folders import check_output
 from .command import Answer, Command, CommandLineError, flag
-from .saving import add_model_flags, check_output, load_model, load_tokenizer, save_checkpoint
+from .saving import add_link_flag, add_model_flags, load_tokenizer, open_model
 
 
 def _prune_flags(parser: ArgumentParser) -> None:
@@ -22,6 +23,7 @@ def _prune_flags(parser: ArgumentParser) -> None:
         metavar="FOLDER",
         help="folder for the smaller checkpoint; must not exist, or be empty",
     )
+    add_link_flag(parser)
 
 
 def _prune(args: Namespace) -> Answer:
@@ -30,15 +32,16 @@ def _prune(args: Namespace) -> Answer:
     if args.min_count < 1:
         raise CommandLineError(f"--min_count {args.min_count}: expected a positive integer")
     check_output(args.output_dir)
+    from ..tables import save_checkpoint
     from ..vocabulary import prune_vocabulary, used_tokens
 
     tokenizer = load_tokenizer(args)
     used = used_tokens(tokenizer, _lines(args.corpus or []), min_count=args.min_count)
-    model = load_model(args)
+    model = open_model(args)
     before = sum(p.numel() for p in model.parameters())
     report = prune_vocabulary(model, tokenizer, [*sorted(used), *args.keep])
     after = sum(p.numel() for p in model.parameters())
-    save_checkpoint(args.output_dir, model, tokenizer, args.model)
+    save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=args.model)
     text = f"{report}\nparameters {before:,} -> {after:,}\nsaved: {args.output_dir}"
     data = {**report.to_dict(), "parameters": [before, after], "output_dir": args.output_dir}
     return Answer(text, data)
