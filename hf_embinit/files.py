@@ -1,4 +1,4 @@
-"""Files on disk: written whole or not at all, and their digests."""
+"""Files and folders that are written whole or not at all; digests of files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import contextlib
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
+
+from .errors import EmbinitError, RunFolderError
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
@@ -41,3 +44,36 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def check_output(folder: str | os.PathLike[str]) -> None:
+    """Raises `RunFolderError` for a folder that is not empty, before any work."""
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        kind = "is not empty" if path.is_dir() else "is a file"
+        raise RunFolderError(f"--output_dir {folder} {kind}: choose another folder, or delete it")
+
+
+@contextlib.contextmanager
+def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A hidden folder beside `folder` to write into, which is renamed to `folder` at the end.
+
+    After an error neither exists. Raises `RunFolderError` when `folder` is taken or cannot be written.
+    """
+    check_output(folder)
+    path = Path(folder).absolute()
+    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        hidden.mkdir()
+        yield hidden
+        check_output(folder)
+        if path.exists():
+            path.rmdir()
+        hidden.rename(path)
+    except EmbinitError:
+        raise
+    except OSError as error:
+        raise RunFolderError(f"--output_dir {folder} cannot be written: {error}") from error
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)

@@ -19,7 +19,6 @@ ROOMS = [
     "errors",
     "files",
     "foreign",
-    "folders",
     "models",
     "drawing",
     "moments",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from typing import TYPE_CHECKING, Any
 
-from ..folders import check_output
+from ..files import check_output
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
 from .saving import add_link_flag, add_model_flags, load_model, load_tokenizer, open_model
 

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from ..errors import DataNotFoundError
-from ..folders import check_output
+from ..files import check_output
 from .command import Answer, Command, CommandLineError, flag
 from .saving import add_link_flag, add_model_flags, load_tokenizer, open_model
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..folders import check_output
+from ..files import check_output
 from .command import Answer, Command, flag
 from .saving import add_model_flags, load_model, load_tokenizer
 

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from transformers.utils import logging
 
 from ..errors import InvalidArgumentError, RunFolderError
-from ..folders import whole_folder
+from ..files import whole_folder
 from .checkpoint import StoredCheckpoint, checkpoint_of
 from .safetensors_files import INDEX, Shard, StoredTensor
 from .stored_rows import BLOCK_BYTES, StoredRows
