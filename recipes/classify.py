@@ -21,7 +21,6 @@ any flag overrides. The weights kept are those of the epoch with the best valida
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
@@ -30,41 +29,14 @@ from transformers import TrainingArguments
 
 from hf_embinit import training
 from hf_embinit.tasks.classification import DATASETS, TASK, preset
-from hf_embinit.training import SampleArguments, VanillaArguments, flag, parse_arguments, run_main
+from hf_embinit.training import SampleArguments, SurgeryArguments, VanillaArguments, flag, parse_arguments
 
 
 @dataclass
 class ModelArguments(VanillaArguments):
-    """The model, where its token embeddings come from, and what is done to it before training."""
+    """The model and where its token embeddings come from."""
 
     model: str = flag("vanilla", "`vanilla`, an encoder built here, or a trained model by folder or Hub id.")
-    init: str | None = flag(
-        None,
-        "Name of the initialiser of the embedding table; `python -m hf_embinit list` shows them. Default: "
-        "xavier for vanilla; a trained model keeps its own.",
-    )
-    surgery: str | None = flag(
-        None,
-        "What is done to the model before training, after --init: a name such as `reversed`, "
-        "`shuffled_embeddings`, `remove_last_6`, `clean`, or several joined by `+`. "
-        "`hf_embinit.surgery.list()` names them.",
-    )
-    donor: str | None = flag(
-        None, "Hub id or folder whose tokenizer and embeddings `--surgery donor_embeddings` puts in."
-    )
-    tokenizer: str | None = flag(
-        None,
-        "`words` (spaCy rules, lower-cased), `bert`, `t5`, a Hub id or a folder. Default: words for vanilla, "
-        "which counts what the training text has; a trained model's own.",
-    )
-    vectors: str | None = flag(
-        None,
-        "Vectors: a file, a checkpoint folder or a Hub id. Default: those behind the name of the init; for "
-        "the embedded corpora, GloVe trained on the embedded text.",
-    )
-    allow_pickle: bool = flag(
-        False, "Read a --model or vectors that have no safetensors from their .bin files."
-    )
     freeze_embeddings: bool | None = flag(None, "Vanilla: keep the embedding table as initialised.")
     min_frequency: int | None = flag(
         None,
@@ -87,126 +59,91 @@ class DataArguments(SampleArguments):
     max_length: int = flag(128, "Longest text or pair, in tokens; longer ones are cut.")
 
 
-def changed_by(args: Any) -> str:
-    """What is done to the embeddings and the model before training."""
-    return "+".join(step for step in (args.init, args.surgery) if step) or "none"
-
-
 def defaults(known: Namespace) -> dict[str, Any]:
     """What a task, a model and a tokenizer bring along."""
     new = known.model == "vanilla"
-    known.init = known.init or ("xavier" if new else None)
-    known.tokenizer = known.tokenizer or ("words" if new else None)
-    names = [known.task, "" if new else known.model, known.tokenizer]
-    parts = [name.rstrip("/").split("/")[-1] for name in names if name]
+    init, tokenizer = training.chosen_init(known), known.tokenizer or ("words" if new else None)
+    names = [known.task, None if new else known.model, tokenizer, training.changed_by(init, known.surgery)]
     metric = DATASETS[known.task].metrics[0] if known.task in DATASETS else "accuracy"
     return {
         **training.every_epoch(),
         **training.BY_LENGTH,
-        **preset(known.task, known.model, known.tokenizer or ""),
-        "init": known.init,
-        "tokenizer": known.tokenizer,
-        "output_dir": f"runs/classify/{'-'.join([*parts, changed_by(known)])}-seed{known.seed}",
+        **preset(known.task, known.model, tokenizer or ""),
+        "init": init,
+        "tokenizer": tokenizer,
+        "output_dir": training.default_folder("classify", *names, seed=known.seed),
         "metric_for_best_model": f"eval_{metric}",
     }
 
 
-def initialize(
-    model: Any, tokenizer: Any, args: ModelArguments, data_args: DataArguments, data: Any, seed: int
-) -> Any:
-    """Fills the embedding table by --init; gives the report of it. Tokens are counted in `data`, if given."""
-    import hf_embinit
-    from hf_embinit.tasks import given_vectors
-
-    table = model.get_input_embeddings()
-    own = TASK.default_vectors(
-        data_args.task, args.init, tokenizer, data_args.language, dim=table.embedding_dim
-    )
-    return hf_embinit.initialize(
-        model,
-        args.init,
-        tokenizer=tokenizer,
-        vectors=given_vectors(args.vectors, tokenizer, allow_pickle=args.allow_pickle) or own,
-        seed=seed,
-        token_counts=data.token_counts(table.num_embeddings) if data is not None else None,
-        allow_pickle=args.allow_pickle,
-        **args.options_of(args.init),
-    )
-
-
 def main() -> None:
     """Data, tokenizer, model, embeddings, surgery; then training, predictions and run folder."""
-    model_args, data_args, training_args = parse_arguments(
-        (ModelArguments, DataArguments, TrainingArguments), defaults, description=__doc__ or ""
+    model_args, surgery_args, data_args, training_args = parse_arguments(
+        (ModelArguments, SurgeryArguments, DataArguments, TrainingArguments),
+        defaults,
+        description=__doc__ or "",
     )
     # after --help, which answers without them
-    from hf_embinit import surgery
-    from hf_embinit.hub import load_pretrained_tokenizer
+    import hf_embinit
+    from hf_embinit import surgery, tasks
     from hf_embinit.models import VanillaTransformerForSequenceClassification, VanillaTransformerTokenizer
-    from hf_embinit.tasks import (
-        check_length,
-        find_tokenizer,
-        load_classification,
-        load_pretrained_classifier,
-        surgery_options,
-    )
     from hf_embinit.tasks.classification import ClassificationData
 
-    vanilla = model_args.model == "vanilla"
-    if not vanilla:
-        model_args.refuse_shapes(model_args.model)
-    model_args.options_of(model_args.init)  # what does not fit the initialiser ends here
-    options = surgery_options(model_args.init, model_args.surgery, model_args.donor, model_args.vectors)
+    model_args.refuse_shapes()
+    init, changes = model_args.init, surgery_args.surgery
+    init_options = model_args.options_of(init)  # what does not fit ends here, before any work
+    surgery_options = surgery_args.options(init, model_args.vectors)
     run = training.start(
         TASK,
         training_args,
         model_args,
+        surgery_args,
         data_args,
         dataset=data_args.task,
-        init=changed_by(model_args),
-        tokenizer=model_args.tokenizer or model_args.donor or model_args.model,
+        init=training.changed_by(init, changes),
+        tokenizer=model_args.tokenizer or surgery_args.donor or model_args.model,
     )
 
     with training_args.main_process_first(desc="loading data, model and embeddings"):
-        task, texts = load_classification(
+        task, texts = tasks.load_classification(
             data_args.task, text_columns=data_args.text_columns, **data_args.places
         )
-        if vanilla:
-            train = texts["train"]
+        if model_args.model == "vanilla":
             tokenizer = VanillaTransformerTokenizer.build(
-                [text for name in ("text", "text_pair") if name in train.features for text in train[name]],
-                tokenizer=find_tokenizer(model_args.tokenizer),
+                tasks.training_texts(texts),
+                tokenizer=tasks.find_tokenizer(model_args.tokenizer),
                 source_lang=data_args.language,
                 min_frequency=model_args.min_frequency,
             )
-            config = model_args.config(
-                tokenizer, freeze_embeddings=model_args.freeze_embeddings, **task.label_settings
-            )
-            model: Any = VanillaTransformerForSequenceClassification(config)
+            settings = {"freeze_embeddings": model_args.freeze_embeddings, **task.label_settings}
+            model = VanillaTransformerForSequenceClassification(model_args.config(tokenizer, **settings))
         else:
-            model, tokenizer = load_pretrained_classifier(
-                model_args.model,
-                model_args.tokenizer,
-                allow_pickle=model_args.allow_pickle,
-                **task.label_settings,
+            settings = {"allow_pickle": model_args.allow_pickle, **task.label_settings}
+            model, tokenizer = tasks.load_pretrained_classifier(
+                model_args.model, model_args.tokenizer, **settings
             )
-        check_length(model, data_args.max_length)
-        reader = tokenizer  # of the text, once surgery is done
-        if model_args.donor is not None:
-            reader = load_pretrained_tokenizer(model_args.donor, f"--donor {model_args.donor!r}")
+        tasks.check_length(model, data_args.max_length)
+        reader = surgery_args.tokenizer_after(tokenizer)
         data = ClassificationData(task, texts, reader, max_length=data_args.max_length)
         report = None
-        if model_args.init is not None:
-            counted = data if reader is tokenizer else None  # a donor has other ids
-            report = initialize(model, tokenizer, model_args, data_args, counted, training_args.seed)
-        if model_args.surgery is not None:
-            begin = time.process_time()
-            surgery.apply(model, model_args.surgery, tokenizer=tokenizer, seed=training_args.seed, **options)
-            run.costs["surgery_seconds"] = time.process_time() - begin
+        if init is not None:
+            report = hf_embinit.initialize(
+                model,
+                init,
+                tokenizer=tokenizer,
+                vectors=model_args.vectors_for(TASK, data_args.task, model, tokenizer, data_args.language),
+                seed=training_args.seed,
+                token_counts=data.token_counts(model) if reader is tokenizer else None,
+                allow_pickle=model_args.allow_pickle,
+                **init_options,
+            )
+        if changes is not None:
+            with run.timed("surgery_seconds"):
+                surgery.apply(model, changes, tokenizer, training_args.seed, **surgery_options)
     if data_args.task not in DATASETS and training_args.metric_for_best_model == "eval_accuracy":
         training_args.metric_for_best_model = f"eval_{task.metrics[0]}"  # now the labels are known
     print(training.run(run, data, model, reader, report=report))
 
 
 if __name__ == "__main__":
-    run_main(main)
+    training.run_main(main)

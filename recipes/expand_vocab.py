@@ -89,8 +89,8 @@ def main() -> None:
     from hf_embinit.cards import prepare_push
     from hf_embinit.initializers import read_init
     from hf_embinit.records import is_finished
-    from hf_embinit.tasks import caption_language_model
-    from hf_embinit.tasks.language_modeling import load_causal_lm, load_texts, own_tokenizer
+    from hf_embinit.tasks import caption_language_model, load_causal_lm, own_tokenizer
+    from hf_embinit.tasks.language_modeling import load_texts
     from hf_embinit.training import BaseModel, ExpansionData, finished_record, write_comparison
     from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
 
@@ -98,7 +98,7 @@ def main() -> None:
     folders = [re.sub("[:=,]", "-", init) for init in args.inits]
     output, seed = Path(training_args.output_dir), training_args.seed
     names = {"dataset": data_args.dataset, "tokenizer": args.model}
-    hubs = prepare_push(training_args, args.inits, task=TASK.name, seed=seed, **names)
+    hubs = prepare_push(training_args, args.inits, task=TASK.record_name, seed=seed, **names)
 
     with training_args.main_process_first(desc="loading model and data"):
         source = str(caption_language_model()) if args.model == "captions" else args.model

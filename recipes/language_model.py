@@ -31,12 +31,11 @@ from argparse import Namespace
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import TrainingArguments
+from transformers import TrainingArguments, set_seed
 
 from hf_embinit import training
-from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.tasks.language_modeling import ALIASES, DATASETS, TASK, preset
-from hf_embinit.training import TestFileArguments, VanillaArguments, flag, parse_arguments, run_main
+from hf_embinit.training import TestFileArguments, TwinArguments, VanillaArguments, flag, parse_arguments
 
 
 @dataclass
@@ -47,28 +46,10 @@ class ModelArguments(VanillaArguments):
         "vanilla",
         "`vanilla`, a new decoder, or a trained causal LM by folder (also one in HF_EMBINIT_DATA) or Hub id.",
     )
-    init: str | None = flag(
-        None,
-        "Name of the initialiser of the input embeddings; `python -m hf_embinit list` shows them. Default: "
-        "xavier for a new model; a trained one keeps its embeddings.",
-    )
-    tokenizer: str | None = flag(
-        None,
-        "`words` (spaCy rules, lower-cased), `gpt2`, a Hub id or a folder. Default: words for embedded text, "
-        "else gpt2; a trained model has its own.",
-    )
     min_frequency: int | None = flag(
         None,
         "Tokens seen fewer times than this in the training text become <unk>. Default: 2 for words; a "
         "pre-trained tokenizer keeps its whole vocabulary.",
-    )
-    vectors: str | None = flag(
-        None,
-        "Vectors for the init: a file, a checkpoint folder or a Hub id. Default: those behind its name; for "
-        "embedded text, GloVe trained on such text.",
-    )
-    allow_pickle: bool = flag(
-        False, "Read a --model or vectors that have no safetensors from their .bin files."
     )
     reinitialize_embeddings: bool = flag(
         False,
@@ -76,22 +57,6 @@ class ModelArguments(VanillaArguments):
     )
     freeze_rest: bool = flag(False, "Train the input embeddings of a trained --model alone.")
     tie_word_embeddings: bool = flag(False, "A new model's output projection is its input table.")
-
-
-@dataclass
-class TwinArguments:
-    """Two models side by side, and what is recorded of them."""
-
-    twin_seeds: list[int] | None = flag(
-        None,
-        "Two seeds of initialisation: train two models on the same batches. --seed is that of the order of "
-        "the data and of dropout.",
-    )
-    knn_k: int = flag(10, "Neighbours a token, for KNN match similarity.")
-    knn_tokens: int | None = flag(
-        None, "Compare this many of the most frequent tokens among themselves. Default: all."
-    )
-    records_per_decade: int = flag(8, "Records for each factor of ten in optimizer steps.")
 
 
 @dataclass
@@ -109,87 +74,20 @@ class DataArguments(TestFileArguments):
     )
 
 
-def init_of(args: Any) -> str | None:
-    """The initialiser of the input embeddings; None keeps those of a trained model."""
-    return args.init or ("xavier" if args.model == "vanilla" or args.reinitialize_embeddings else None)
-
-
 def defaults(known: Namespace) -> dict[str, Any]:
     """What a data set brings along, and when to evaluate and save."""
-    dataset = ALIASES.get(known.dataset, known.dataset)
-    data, model = (name.rstrip("/").split("/")[-1] for name in (dataset, known.model))
-    init = init_of(known) or "kept"
-    name = f"{data}-{model}-{init}-seed{known.seed}"
-    when = {**training.every_epoch(), **training.BY_LOSS}
+    dataset, init = ALIASES.get(known.dataset, known.dataset), training.chosen_init(known) or "kept"
+    folder = training.default_folder("language_model", dataset, known.model, init, seed=known.seed)
+    when = {**training.every_epoch(), **training.BY_LOSS, "prediction_loss_only": True}
     if known.twin_seeds:
-        name += "-twins-" + "-".join(map(str, known.twin_seeds))
-        when = training.on_this_machine() | {"save_total_limit": 1, "eval_strategy": "no"}
-        when |= {"save_strategy": "steps", "save_steps": 500, "logging_steps": 100}
+        folder, when = "-".join([folder, "twins", *map(str, known.twin_seeds)]), training.at_steps()
     if known.reinitialize_embeddings:
         when["data_seed"] = known.seed + 1  # not the order that the model was trained in
     return {
         **preset(dataset, known.model, new_embeddings=init != "kept"),
         **when,
-        "output_dir": f"runs/language_model/{name}",
-        "prediction_loss_only": not known.twin_seeds,
+        "output_dir": folder,
     }
-
-
-def check(model: ModelArguments, twins: TwinArguments, args: TrainingArguments) -> None:
-    """Raises `InvalidArgumentError` for flags that do not go together, before any work."""
-    import hf_embinit
-    from hf_embinit.training import check_sharded, check_twins
-
-    new = model.model == "vanilla"
-    for name in ("reinitialize_embeddings", "freeze_rest"):
-        if new and getattr(model, name):
-            raise InvalidArgumentError(
-                f"--{name} is for a trained model: --model is 'vanilla', a new one; give a folder or Hub id"
-            )
-    if not new and model.min_frequency is not None:
-        raise InvalidArgumentError(
-            f"--min_frequency {model.min_frequency} with --model {model.model}: a trained model has its own "
-            "vocabulary (hf_embinit.prune_vocabulary makes it smaller)"
-        )
-    init = init_of(model)
-    if init is not None:
-        hf_embinit.get_initializer(init)
-    if model.freeze_rest or twins.twin_seeds:
-        check_sharded("--freeze_rest" if model.freeze_rest else "--twin_seeds")
-    if twins.twin_seeds is not None:
-        check_twins(twins.twin_seeds, args, twins.records_per_decade, model=model.model, init=init)
-
-
-def build(args: ModelArguments, data_args: DataArguments, data: Any, seed: int) -> tuple[Any, Any]:
-    """A model, its embeddings initialised, and the report of that."""
-    from transformers import set_seed
-
-    import hf_embinit
-    from hf_embinit.models import VanillaTransformerForCausalLM
-    from hf_embinit.tasks.language_modeling import check_fits, load_causal_lm
-
-    set_seed(seed)
-    tokenizer, init = data.tokenizer, init_of(args)
-    if args.model == "vanilla":
-        config = args.config(tokenizer, tie_word_embeddings=args.tie_word_embeddings)
-        model: Any = VanillaTransformerForCausalLM(config)
-    else:
-        model = load_causal_lm(args.model, allow_pickle=args.allow_pickle)
-    check_fits(model, tokenizer, data_args.block_size)
-    if init is None:
-        return model, None
-    width = model.get_input_embeddings().embedding_dim
-    own = TASK.default_vectors(data_args.dataset, init, tokenizer, data_args.language, dim=width)
-    return model, hf_embinit.initialize(
-        model,
-        init,
-        tokenizer=tokenizer,
-        vectors=args.vectors or own,
-        seed=seed,
-        token_counts=data.token_counts().tolist(),
-        allow_pickle=args.allow_pickle,
-        **args.options_of(init),
-    )
 
 
 def main() -> None:
@@ -197,54 +95,55 @@ def main() -> None:
     model_args, twin_args, data_args, training_args = parse_arguments(
         (ModelArguments, TwinArguments, DataArguments, TrainingArguments), defaults, description=__doc__ or ""
     )
-    check(model_args, twin_args, training_args)
     # after --help, which answers without them
-    from hf_embinit.tasks.language_modeling import TextData, build_tokenizer, load_texts, own_tokenizer
-    from hf_embinit.training import TwinData, freeze_all_but_embeddings
+    import hf_embinit
+    from hf_embinit.models import VanillaTransformerForCausalLM
+    from hf_embinit.tasks import check_fits, choose_tokenizer, load_causal_lm
+    from hf_embinit.tasks.language_modeling import TextData, load_texts
 
-    data_args.dataset = ALIASES.get(data_args.dataset, data_args.dataset)
-    run = training.start(
-        TASK,
-        training_args,
-        model_args,
-        twin_args,
-        data_args,
-        init=init_of(model_args) or "kept",
-        tokenizer=model_args.tokenizer or model_args.model,
-    )
+    init = training.chosen_init(model_args)
+    options = model_args.options_of(init)  # what does not fit ends here, before any work
+    training.check_experiment(model_args, twin_args, training_args)
+    dataset = data_args.dataset = ALIASES.get(data_args.dataset, data_args.dataset)
+    names = {"init": init or "kept", "tokenizer": model_args.tokenizer or model_args.model}
+    run = training.start(TASK, training_args, model_args, twin_args, data_args, **names)
 
     with training_args.main_process_first(desc="loading data and vectors"):
-        texts = load_texts(data_args.dataset, config=data_args.dataset_config, **data_args.places)
+        texts = load_texts(dataset, config=data_args.dataset_config, **data_args.places)
         train = texts["train"]["text"][: data_args.max_train_samples]
         words = {"language": data_args.language, "min_frequency": model_args.min_frequency}
-        if model_args.model == "vanilla":
-            tokenizer = build_tokenizer(model_args.tokenizer or "gpt2", train, **words)
-        else:
-            tokenizer = own_tokenizer(model_args.model, model_args.tokenizer, train, **words)
-        data: Any = TextData(
+        tokenizer = choose_tokenizer(model_args.model, model_args.tokenizer, train, **words)
+        data = TextData(
             texts,
             tokenizer,
             block_size=data_args.block_size,
             max_eval_blocks=data_args.max_eval_blocks,
             max_train_samples=data_args.max_train_samples,
         )
-        seeds = {f"twin-{seed}": seed for seed in twin_args.twin_seeds or ()} or {"": training_args.seed}
-        built = {name: build(model_args, data_args, data, seed) for name, seed in seeds.items()}
-    models = {name: model for name, (model, _) in built.items()}
-    frozen = {n: freeze_all_but_embeddings(m) for n, m in models.items()} if model_args.freeze_rest else {}
+        models, report = {}, None
+        for name, seed in twin_args.seeds(training_args.seed).items():
+            set_seed(seed)
+            if model_args.model == "vanilla":
+                config = model_args.config(tokenizer, tie_word_embeddings=model_args.tie_word_embeddings)
+                models[name] = model = VanillaTransformerForCausalLM(config)
+            else:
+                models[name] = model = load_causal_lm(model_args.model, allow_pickle=model_args.allow_pickle)
+            check_fits(model, tokenizer, data_args.block_size)
+            if init is not None:
+                report = hf_embinit.initialize(
+                    model,
+                    init,
+                    tokenizer=tokenizer,
+                    vectors=model_args.vectors_for(TASK, dataset, model, tokenizer, data_args.language),
+                    seed=seed,
+                    token_counts=data.token_counts().tolist(),
+                    allow_pickle=model_args.allow_pickle,
+                    **options,
+                )
     if twin_args.twin_seeds:
-        data = TwinData(
-            data,
-            models,
-            training_args,
-            knn_k=twin_args.knn_k,
-            knn_tokens=twin_args.knn_tokens,
-            records_per_decade=twin_args.records_per_decade,
-            goes_on=run.checkpoint is not None,
-        )
-    report = next(iter(built.values()))[1]
-    print(training.run(run, data, models, tokenizer, report=report, frozen=frozen))
+        data = training.TwinData(data, models, run, twin_args)
+    print(training.run(run, data, models, tokenizer, report=report, freeze_rest=model_args.freeze_rest))
 
 
 if __name__ == "__main__":
-    run_main(main)
+    training.run_main(main)

@@ -22,11 +22,12 @@ of a table shows all of them.
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
-from hf_embinit.training import parse_arguments, run_main
+from hf_embinit.training import flag, parse_arguments, run_main
 
 
 @dataclass
@@ -36,86 +37,35 @@ class Arguments:
     study: str = field(
         metadata={"help": "Name of the table (`list` shows them), or a .yaml file of your own."}
     )
-    output_dir: str = field(
-        default="runs/reproduce",
-        metadata={
-            "help": "Folder for runs/ (shared by all tables) and for <table>/ with what was made of them."
-        },
+    output_dir: str = flag(
+        "runs/reproduce",
+        "Folder for runs/ (shared by all tables) and for <table>/ with what was made of them.",
     )
-    dry_run: bool = field(
-        default=False, metadata={"help": "Print the plan and an estimate of its time; run nothing."}
+    dry_run: bool = flag(False, "Print the plan and an estimate of its time; run nothing.")
+    check: bool = flag(False, "Print the plan and what the runs read; exit with 1 when any of it is missing.")
+    only: list[str] = flag(
+        [], "Patterns of column/row, or of a column or a row alone: 'multi30k/words-*' sst2."
     )
-    check: bool = field(
-        default=False,
-        metadata={"help": "Print the plan and what the runs read; exit with 1 when any of it is missing."},
+    seeds: int | None = flag(None, "Seeds of every cell. Default: as many as the paper's.")
+    set: list[str] = flag(
+        [],
+        "argument=value for every run, or pattern:argument=value for some cells; named in the table. "
+        "Several follow one flag: --set a=1 'sst2/*:b=2'.",
     )
-    only: list[str] = field(
-        default_factory=list,
-        metadata={"help": "Patterns of column/row, or of a column or a row alone: 'multi30k/words-*' sst2."},
+    max_runs: int | None = flag(None, "Start at most this many runs; 0 only writes the table.")
+    smoke: bool = flag(False, "Tiny models on embedded data: does all of it work?")
+    retry_failed: bool = flag(False, "Run those again that failed twice before.")
+    data_dir: str | None = flag(None, "Folder with a sub-folder for each data set. Default: HF_EMBINIT_DATA.")
+    workers: int = flag(1, "Runs at a time on this machine; GPUs are shared evenly.")
+    accelerate_config: str | None = flag(
+        None, "accelerate's config file: DDP, FSDP or DeepSpeed inside each run."
     )
-    seeds: int | None = field(
-        default=None, metadata={"help": "Seeds of every cell. Default: as many as the paper's."}
+    slurm: bool = flag(False, "Print a SLURM array script for the missing runs.")
+    cluster: str | None = flag(
+        None, "Run on a Ray cluster: its address, `auto`, or `local` to start one here."
     )
-    set: list[str] = field(
-        default_factory=list,
-        metadata={"help": "argument=value for every run, or pattern:argument=value for some cells; "
-                  "named in the table. Several follow one flag: --set a=1 'sst2/*:b=2'."},
-    )  # fmt: skip
-    max_runs: int | None = field(
-        default=None, metadata={"help": "Start at most this many runs; 0 only writes the table."}
-    )
-    smoke: bool = field(
-        default=False, metadata={"help": "Tiny models on embedded data: does all of it work?"}
-    )
-    retry_failed: bool = field(default=False, metadata={"help": "Run those again that failed twice before."})
-    data_dir: str | None = field(
-        default=None,
-        metadata={"help": "Folder with a sub-folder for each data set. Default: HF_EMBINIT_DATA."},
-    )
-    workers: int = field(
-        default=1, metadata={"help": "Runs at a time on this machine; GPUs are shared evenly."}
-    )
-    accelerate_config: str | None = field(
-        default=None, metadata={"help": "accelerate's config file: DDP, FSDP or DeepSpeed inside each run."}
-    )
-    slurm: bool = field(default=False, metadata={"help": "Print a SLURM array script for the missing runs."})
-    cluster: str | None = field(
-        default=None,
-        metadata={"help": "Run on a Ray cluster: its address, `auto`, or `local` to start one here."},
-    )
-    cpus_per_run: float = field(default=1, metadata={"help": "CPUs that a run asks the Ray cluster for."})
-    gpus_per_run: float = field(
-        default=0, metadata={"help": "GPUs, or a share of one, that a run asks it for."}
-    )
-
-
-def run_missing(args: Arguments, missing: list[Any], launch: Any) -> None:
-    """Starts the runs here or on a cluster, and prints how each ended."""
-    from hf_embinit.studies import Outcome, run_here, run_on_ray
-
-    done = 0
-
-    def report(outcome: Outcome) -> None:
-        nonlocal done
-        done += outcome.executed
-        print(
-            f"[{done}/{len(missing)}] {outcome.status}: {outcome.run.name} {outcome.error}".rstrip(),
-            flush=True,
-        )
-
-    try:
-        if args.cluster is not None:
-            run_on_ray(
-                missing[: args.max_runs], launch, address=args.cluster, cpus=args.cpus_per_run,
-                gpus=args.gpus_per_run, retry_failed=args.retry_failed, report=report,
-            )  # fmt: skip
-        else:
-            run_here(
-                missing, launch, workers=args.workers, max_runs=args.max_runs,
-                retry_failed=args.retry_failed, report=report,
-            )  # fmt: skip
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
+    cpus_per_run: float = flag(1, "CPUs that a run asks the Ray cluster for.")
+    gpus_per_run: float = flag(0, "GPUs, or a share of one, that a run asks it for.")
 
 
 def main() -> None:
@@ -125,70 +75,53 @@ def main() -> None:
     argv = ["--study", *words] if named else words
     (args,) = parse_arguments((Arguments,), lambda known: {}, description=__doc__ or "", argv=argv)
     # after --help, which answers without them
-    import os
-    import shlex
-    from pathlib import Path
+    from hf_embinit import studies
 
-    from hf_embinit.errors import InvalidArgumentError
-    from hf_embinit.studies import (
-        Launch,
-        list_requirements,
-        list_studies,
-        load_study,
-        outcome_of,
-        plan_text,
-        slurm_script,
-        write_smoke_files,
-        write_study,
-    )
-
-    for flag in ("--set", "--only"):
-        if words.count(flag) > 1:
-            raise InvalidArgumentError(
-                f"{flag} is given twice and only the last would count: put all after one"
-            )
     if args.study == "list":
-        for name in list_studies():
-            study = load_study(name)
-            print(f"{name:<10} {len(study.runs):>4} runs  {study.title} ({study.file.source})")
+        print(studies.list_text())
         return
     root = Path(args.output_dir).resolve()
-    smoke = write_smoke_files(root / "smoke") if args.smoke else None
-    study = load_study(args.study, only=args.only, seeds=args.seeds, overrides=args.set, smoke=smoke)
-    launch = Launch(
+    smoke = studies.write_smoke_files(root / "smoke") if args.smoke else None
+    study = studies.load_study(args.study, only=args.only, seeds=args.seeds, overrides=args.set, smoke=smoke)
+    launch = studies.Launch(
         recipes=Path(__file__).resolve().parent,
         root=root,
         data_dir=args.data_dir,
         accelerate_config=args.accelerate_config,
-        threads=max(1, (os.cpu_count() or 1) // args.workers)
-        if "OMP_NUM_THREADS" not in os.environ
-        else None,
+        threads=studies.threads_of_a_run(args.workers),
     )
-    command = shlex.join(["python", "recipes/reproduce.py", *sys.argv[1:]])
-    print(plan_text(study, launch, workers=args.workers, all_runs=args.dry_run or args.check))
+    print(studies.plan_text(study, launch, workers=args.workers, all_runs=args.dry_run or args.check))
     if args.dry_run or args.check:
-        found = list_requirements(study, launch)
+        found = studies.list_requirements(study, launch)
         print("\n".join(["what the runs read:", *map(str, found)] if found else ["the runs read no files"]))
         sys.exit(args.check and any(entry.found is None for entry in found))
-    outcomes = [outcome_of(run, launch) for run in study.runs]
-    missing = [
-        o.run for o in outcomes if o.status != "finished" and (args.retry_failed or o.status != "failed")
-    ]
+    missing = studies.missing_runs(study, launch, retry_failed=args.retry_failed)
     if args.slurm:
-        kept = [word for word in sys.argv[1:] if word != "--slurm"]
-        line = shlex.join([sys.executable, str(Path(__file__).resolve()), *kept])
-        print(slurm_script(study.name, line, len(missing), launch.root))
+        kept = [word for word in words if word != "--slurm"]
+        command = shlex.join([sys.executable, str(Path(__file__).resolve()), *kept])
+        print(studies.slurm_script(study.name, command, len(missing), launch.root))
         return
 
-    run_missing(args, missing, launch)
+    ended = []
+
+    def report(outcome: studies.Outcome) -> None:
+        ended.extend([outcome] if outcome.executed else [])
+        told = f"{outcome.status}: {outcome.run.name} {outcome.error}".rstrip()
+        print(f"[{len(ended)}/{len(missing)}] {told}", flush=True)
+
+    how = {"max_runs": args.max_runs, "retry_failed": args.retry_failed, "report": report}
+    try:
+        if args.cluster is None:
+            studies.run_here(missing, launch, workers=args.workers, **how)
+        else:
+            share = {"cpus": args.cpus_per_run, "gpus": args.gpus_per_run}
+            studies.run_on_ray(missing, launch, address=args.cluster, **share, **how)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here")
     folder = launch.root / (study.name + ("-smoke" if args.smoke else ""))
-    print("\n" + write_study(study, launch, folder, command))
-    failed = [o.run.name for run in study.runs if (o := outcome_of(run, launch)).status == "failed"]
-    if failed:
-        sys.exit(
-            f"{len(failed)} of {len(study.runs)} runs failed: {', '.join(failed[:3])}"
-            f"{' and others' if failed[3:] else ''}; --retry_failed runs them again"
-        )
+    command = shlex.join(["python", "recipes/reproduce.py", *words])
+    print("\n" + studies.write_study(study, launch, folder, command))
+    sys.exit(studies.failures_text(study, launch))
 
 
 if __name__ == "__main__":

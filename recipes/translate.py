@@ -44,15 +44,7 @@ class ModelArguments(VanillaArguments):
     tokenizer: str = flag(
         "words", "`words` (spaCy rules, lower-cased), `bert`, `mbert`, `t5`, `mt5`, a Hub id or a folder."
     )
-    vectors: str | None = flag(
-        None,
-        "Vectors of the source language: a file, a checkpoint folder or a Hub id. Default: those behind the "
-        "name of the init; for captions, GloVe trained on the embedded text.",
-    )
     target_vectors: str | None = flag(None, "Vectors of the target language. Default: the same as --vectors.")
-    allow_pickle: bool = flag(
-        False, "Read vectors of a checkpoint that has no safetensors from its .bin files."
-    )
     freeze_embeddings: bool = flag(False, "Keep both embedding tables as initialised.")
 
 
@@ -80,15 +72,15 @@ class DataArguments(SampleArguments):
 
 def defaults(known: Namespace) -> dict[str, Any]:
     """What the task, a data set and a tokenizer bring along."""
-    name = known.dataset.rstrip("/").split("/")[-1]
-    tokenizer = known.tokenizer.rstrip("/").split("/")[-1]
     return {
         **training.every_epoch(),
         **training.BY_LENGTH,
         **training.BY_LOSS,
         **TASK.settings,
         **preset(known.dataset, known.tokenizer),
-        "output_dir": f"runs/translate/{name}-{tokenizer}-{known.init}-seed{known.seed}",
+        "output_dir": training.default_folder(
+            "translate", known.dataset, known.tokenizer, known.init, seed=known.seed
+        ),
         "predict_with_generate": True,
         "generation_max_length": known.max_target_length,
         "generation_num_beams": known.num_beams,
@@ -106,16 +98,15 @@ def main() -> None:
     from hf_embinit.tasks import find_tokenizer
     from hf_embinit.tasks.translation import TranslationData, load_translation
 
-    init = model_args.init
+    init, source, target = model_args.init, data_args.source_lang, data_args.target_lang
     options = model_args.options_of(init)  # an unknown name ends here, before any work
     run = training.start(TASK, training_args, model_args, data_args)
 
-    languages = {"source_lang": data_args.source_lang, "target_lang": data_args.target_lang}
     with training_args.main_process_first(desc="loading data and vectors"):
         texts = load_translation(
             data_args.dataset,
-            source_lang=data_args.source_column or data_args.source_lang,
-            target_lang=data_args.target_column or data_args.target_lang,
+            source_lang=data_args.source_column or source,
+            target_lang=data_args.target_column or target,
             config=data_args.dataset_config,
             **data_args.places,
         )
@@ -123,7 +114,8 @@ def main() -> None:
             texts["train"]["source"][:],
             texts["train"]["target"][:],
             tokenizer=find_tokenizer(model_args.tokenizer),
-            **languages,
+            source_lang=source,
+            target_lang=target,
             min_frequency=data_args.min_frequency,
         )
         data = TranslationData(
@@ -132,22 +124,20 @@ def main() -> None:
             max_source_length=data_args.max_source_length,
             max_target_length=data_args.max_target_length,
         )
-        model = VanillaTransformerForConditionalGeneration(
-            model_args.config(
-                tokenizer,
-                decoder_vocab_size=len(tokenizer.target_encoder),
-                decoder_start_token_id=tokenizer.bos_token_id,
-                freeze_embeddings=model_args.freeze_embeddings,
-            )
+        config = model_args.config(
+            tokenizer,
+            decoder_vocab_size=len(tokenizer.target_encoder),
+            decoder_start_token_id=tokenizer.bos_token_id,
+            freeze_embeddings=model_args.freeze_embeddings,
         )
-        own = partial(TASK.default_vectors, data_args.dataset, init, tokenizer, dim=model_args.d_model)
+        model = VanillaTransformerForConditionalGeneration(config)
+        find = partial(model_args.vectors_for, TASK, data_args.dataset, model, tokenizer)
         report = hf_embinit.initialize(
             model,
             init,
             tokenizer=tokenizer,
-            vectors=model_args.vectors or own(data_args.source_lang),
-            target_vectors=model_args.target_vectors
-            or (None if model_args.vectors else own(data_args.target_lang)),
+            vectors=find(source),
+            target_vectors=find(target, target=True),
             seed=training_args.seed,
             allow_pickle=model_args.allow_pickle,
             **data.token_counts(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -11,6 +12,7 @@ FILES = sorted([*TOP.glob("hf_embinit/**/*.py"), *TOP.glob("recipes/*.py")])
 LONGEST_FUNCTION = 80
 LONGEST_FILE = 450
 LONGEST_SHARED_BLOCK = 5
+LONGEST_RECIPE = 150
 
 LONG_FUNCTIONS: set[str] = set()
 LONG_FILES: set[str] = set()
@@ -43,6 +45,19 @@ def test_functions_are_short() -> None:
 def test_files_are_short() -> None:
     long = {p for p in FILES if len(p.read_text(encoding="utf-8").splitlines()) > LONGEST_FILE}
     assert not {p.relative_to(TOP).as_posix() for p in long} - LONG_FILES
+
+
+def test_recipes_are_short() -> None:
+    recipes = sorted(TOP.glob("recipes/*.py"))
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in recipes}
+    assert len(lines) > 5 and not {name: n for name, n in lines.items() if n > LONGEST_RECIPE}
+
+
+def test_one_writer_of_markdown_tables() -> None:
+    files = [*FILES, *TOP.glob("hf_embinit/**/*.jinja")]
+    assert len(files) > len(FILES)
+    with_rules = {p.name for p in files if re.search(r"\|\s?-{3}|-{3}\s?\|", p.read_text(encoding="utf-8"))}
+    assert not with_rules, "display.markdown_table writes the rule below a header"
 
 
 def test_recipes_share_no_block() -> None:

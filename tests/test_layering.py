@@ -17,6 +17,7 @@ ROOMS = [
     "lazy",
     "display",
     "errors",
+    "registry",
     "files",
     "foreign",
     "models",

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..display import markdown_table
 from ..errors import RunFolderError
 from ..foreign import read_json
 from ..records import (
@@ -22,7 +23,7 @@ from ..records import (
     write_text,
 )
 from ..studies import other_settings, paper_rows
-from ..tasks import task_of
+from ..tasks import TaskSpec, task_of
 from . import text as words
 from .text import describe_manifest
 
@@ -63,7 +64,7 @@ def render_card(
     name = f"{words.base_name(record.dataset)}-{record.init}-seed{record.seed}"
     if repo_id:
         name = repo_id.split("/")[-1]
-    hub_id = hub_dataset(record)
+    hub_id, task = hub_dataset(record), task_of(record.task, record.metrics)
     languages = [
         record.arguments[k] for k in ("source_lang", "target_lang", "language") if record.arguments.get(k)
     ]
@@ -71,14 +72,14 @@ def render_card(
         language=sorted(set(languages)) or None,
         license=license,
         library_name="transformers",
-        pipeline_tag=task.pipeline_tag if (task := task_of(record.task)) else None,
+        pipeline_tag=task.pipeline_tag if task else None,
         tags=[
             "hf_embinit",
             f"init:{record.init}",
             *([config["model_type"]] if config.get("model_type") else []),
         ],
         datasets=[hub_id] if hub_id else None,
-        metrics=sorted({_metric_type(m) for m, _, _ in _scores(record) if _metric_type(m) != "loss"}) or None,
+        metrics=sorted({_hub_name(task, m) for m, _, _ in _scores(record)} - {"loss"}) or None,
         eval_results=eval_results(record) or None,
         model_name=name,
     )
@@ -87,6 +88,7 @@ def render_card(
     return ModelCard.from_template(
         data,
         template_path=str(_TEMPLATE),
+        table=markdown_table,
         title=name,
         summary=words.summary(record, config, initialized_at),
         provenance=describe_manifest(manifest),
@@ -99,7 +101,7 @@ def render_card(
         sample_columns=columns,
         sample_split=scored_split(record),
         samples=[[words.cell(sample[column]) for column in columns] for sample in samples],
-        usage=words.usage(config, repo_id or folder, model_folder),
+        usage=words.usage(record, config, repo_id or folder, model_folder),
         settings=words.settings_rows(record, hub_id),
         record_at=record_at,
         versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),
@@ -114,12 +116,12 @@ def shown_scores(record: RunRecord) -> list[tuple[str, str, str]]:
     task = task_of(record.task, record.metrics)
     names, also = (task.metrics, task.also) if task else ({}, {})
     scores = [
-        (f"{names[m]}, {split}", f"{value:.4g}", words.signature(record.signature.get(f"{split}_{m}")))
+        (f"{names[m].title}, {split}", f"{value:.4g}", words.signature(record.signature.get(f"{split}_{m}")))
         for m, split, value in _scores(record)
     ]
     return scores + [
-        (label, f"{record.metrics[name]:.4g}", "")
-        for name, label in also.items()
+        (score.title, f"{record.metrics[name]:.4g}", "")
+        for name, score in also.items()
         if record.metrics.get(name) is not None
     ]
 
@@ -183,7 +185,7 @@ def init_page(
     data = ModelCardData(
         license=license, library_name="transformers", tags=["hf_embinit", f"init:{record.init}"]
     )
-    usage = words.usage(config, repo_id, model_folder, revision="init")
+    usage = words.usage(record, config, repo_id, model_folder, revision="init")
     return str(
         ModelCard(
             f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}, before training\n\n"
@@ -217,7 +219,7 @@ def embeddings_page(
         "row_norm_mean",
         "effective_rank",
     )
-    table = [f"| {name.replace('_', ' ')} | {getattr(statistics, name):.6g} |" for name in shown]
+    rows = [[name.replace("_", " "), f"{getattr(statistics, name):.6g}"] for name in shown]
     usage = f"""from hf_embinit.vectors import load_vectors
 vectors = load_vectors("{repo_id}")
 print(vectors.tokens[:5], vectors.matrix.shape)"""
@@ -232,9 +234,9 @@ print(vectors.tokens[:5], vectors.matrix.shape)"""
                     *describe_manifest(manifest),
                     f"\n## Load it\n\n```python\n{usage}\n```\n",
                     f"The recipes of hf_embinit read it with `--vectors {repo_id}`.\n",
-                    "## Statistics\n\n| of all entries | |\n|---|---|",
-                    *table,
-                    f"\n## License\n\n{words.license_text(license)}\n",
+                    "## Statistics\n",
+                    markdown_table(["of all entries", ""], rows),
+                    f"## License\n\n{words.license_text(license)}\n",
                 ]
             )
         )
@@ -270,7 +272,7 @@ def hub_dataset(record: RunRecord) -> str | None:
     """The Hub id of the data of a run; None for embedded data and for folders and files on disk."""
     if any(record.arguments.get(f"{split}_file") for split in ("train", "validation", "test")):
         return None
-    task = task_of(record.task)
+    task = task_of(record.task, record.metrics)
     if task and record.dataset in task.datasets:
         return task.datasets[record.dataset].hub_id
     parts = record.dataset.split("/")
@@ -283,15 +285,15 @@ def eval_results(record: RunRecord) -> list[EvalResult]:
     """The scores of a run as the `model-index` of a card's metadata has them."""
     from huggingface_hub import EvalResult
 
-    task = task_of(record.task)
+    task = task_of(record.task, record.metrics)
     return [
         EvalResult(
             task_type=task.pipeline_tag if task else record.task,
             dataset_type=hub_dataset(record) or words.base_name(record.dataset),
             dataset_name=words.base_name(record.dataset),
             dataset_split=split,
-            metric_type=_metric_type(metric),
-            metric_name=task.metrics[metric] if task else metric,
+            metric_type=_hub_name(task, metric),
+            metric_name=task.metrics[metric].title if task else metric,
             metric_value=value,
             metric_args={"signature": record.signature[f"{split}_{metric}"]}
             if f"{split}_{metric}" in record.signature
@@ -331,7 +333,7 @@ def _scores(record: RunRecord) -> list[tuple[str, str, float]]:
     scores: list[tuple[str, str, float]] = []
     if record.diverged:
         return scores
-    for metric in task.metrics if (task := task_of(record.task)) else ():
+    for metric in task.metrics if (task := task_of(record.task, record.metrics)) else ():
         for split in ("test", "validation"):
             value = record.metrics.get(f"{split}_{metric}")
             if value is not None:
@@ -340,7 +342,5 @@ def _scores(record: RunRecord) -> list[tuple[str, str, float]]:
     return scores
 
 
-def _metric_type(metric: str) -> str:
-    return {"bleu_tokenized": "bleu", "accuracy_mismatched": "accuracy", "word_perplexity": "perplexity"}.get(
-        metric, metric
-    )
+def _hub_name(task: TaskSpec | None, metric: str) -> str:
+    return (task.metrics[metric].hub_name if task else "") or metric

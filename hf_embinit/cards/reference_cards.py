@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,6 @@ from . import text as words
 from .cards import render_card, shown_scores
 
 INDEX = "README.md"
-_CLASSES = {
-    "translation": "ForConditionalGeneration",
-    "classification": "ForSequenceClassification",
-    "language_modeling": "ForCausalLM",
-}
 _NOT_SHOWN = ("max_train_samples", "max_eval_samples", "max_predict_samples", "twin_seeds")
 
 
@@ -122,14 +116,8 @@ def _card(record: RunRecord, run: Path, folder: Path) -> str:
 
 def _config(record: RunRecord) -> dict[str, Any]:
     """As much of the model's config as follows from the record."""
-    config: dict[str, Any] = {"architectures": [_CLASSES.get(record.task, "")]}
-    if _is_vanilla(record.task, record.arguments):
-        config |= {"model_type": "vanilla_transformer"}
-    return config
-
-
-def _is_vanilla(task: str, arguments: Mapping[str, Any]) -> bool:
-    return task == "translation" or arguments.get("model") == "vanilla"
+    vanilla = record.arguments.get("model", "vanilla") == "vanilla"
+    return {"model_type": "vanilla_transformer"} if vanilla else {}
 
 
 def _link(path: Path, folder: Path) -> str:

@@ -13,13 +13,6 @@ from ..manifest import row_ids
 from ..records import RunRecord
 from ..tasks import task_of
 
-_AUTO_CLASSES = {
-    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
-    "ForSequenceClassification": "AutoModelForSequenceClassification",
-    "ForCausalLM": "AutoModelForCausalLM",
-    "LMHeadModel": "AutoModelForCausalLM",
-    "ForMaskedLM": "AutoModelForMaskedLM",
-}
 _CODE_WIDTH = 110
 _SETTINGS = {
     "model": "model",
@@ -162,8 +155,8 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
     """Data, settings and cost of the run."""
     link = f"[{hub_id}](https://huggingface.co/datasets/{hub_id})"
     task = task_of(record.task, record.metrics)
-    recipe = task.recipe if task else "language_model.py"
-    rows = [("recipe", f"`recipes/{recipe}`"), ("data", link if hub_id else cell(record.dataset))]
+    rows = [("recipe", f"`recipes/{task.recipe}`")] if task else []
+    rows.append(("data", link if hub_id else cell(record.dataset)))
     for split, used in record.data.items():
         label, of = f"{split} set", "texts and labels"
         if split.startswith("vectors"):
@@ -206,9 +199,9 @@ def _count(parameters: int) -> str:
 
 
 def _pretrained(record: RunRecord) -> str | None:
-    """The pre-trained model that a classifier started from."""
-    model = record.arguments.get("model", "vanilla")
-    return model if record.task == "classification" and model != "vanilla" else None
+    """The trained model that was taken apart and went on from there."""
+    task, model = task_of(record.task, record.metrics), record.arguments.get("model", "vanilla")
+    return model if task is not None and task.takes_models_apart and model not in task.models else None
 
 
 def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | None) -> str:
@@ -264,10 +257,12 @@ def statistics_rows(record: RunRecord) -> list[list[str]]:
     return rows
 
 
-def usage(config: Mapping[str, Any], repo: str, folder: str = "", revision: str | None = None) -> str:
+def usage(
+    record: RunRecord, config: Mapping[str, Any], repo: str, folder: str = "", revision: str | None = None
+) -> str:
     """Python that loads model and tokenizer."""
-    architecture = (config.get("architectures") or [""])[0]
-    auto = next((a for suffix, a in _AUTO_CLASSES.items() if architecture.endswith(suffix)), "AutoModel")
+    task = task_of(record.task, record.metrics)
+    auto = task.auto_class if task else "AutoModel"
     options = f', subfolder="{folder}"' if folder else ""
     options += f', revision="{revision}"' if revision else ""
     options += ", trust_remote_code=True" if config.get("auto_map") else ""

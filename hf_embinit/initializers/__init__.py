@@ -10,9 +10,7 @@ from . import new_tokens, pretrained, random
 from .context import InitContext, InputPositions
 from .orthogonal import turned_away
 from .registry import (
-    DuplicateNameError,
     Initializer,
-    Registry,
     get_initializer,
     list_initializers,
     read_init,
@@ -20,11 +18,9 @@ from .registry import (
 )
 
 __all__ = [
-    "DuplicateNameError",
     "InitContext",
     "Initializer",
     "InputPositions",
-    "Registry",
     "get_initializer",
     "list_initializers",
     "new_tokens",

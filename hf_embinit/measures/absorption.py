@@ -150,7 +150,10 @@ def absorption_curve(
 
 
 def _rank_correlation(x: Tensor, y: Tensor, tokens: Tensor) -> float:
-    """Mean over tokens of Spearman's correlation of cosines in x and y, over the nearest in x."""
+    """Mean over tokens of Spearman's correlation of cosines in x and y, over the nearest in x.
+
+    Where the table is, which may be a GPU, and without SciPy, which the base installation has not.
+    """
     near = nearest_neighbors(x, min(_NEIGHBORS, len(x) - 1), metric="cosine", tokens=tokens)
     cosines = []
     for space in (x, y):

@@ -1,8 +1,12 @@
-"""GLUE's metrics: accuracy, F1, Matthews correlation, Pearson's and Spearman's correlation."""
+"""GLUE's metrics: accuracy, F1, Matthews correlation, Pearson's and Spearman's correlation.
+
+scikit-learn and SciPy compute them; both are in the extra `recipes`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,34 +36,33 @@ def accuracy(predictions: ArrayLike, references: ArrayLike) -> float:
 
 def f1(predictions: ArrayLike, references: ArrayLike) -> float:
     """Harmonic mean of precision and recall of label 1, 0 to 1; 0 when neither side has a 1."""
-    p, r = (x == 1 for x in _pair(predictions, references))
-    total = int(p.sum()) + int(r.sum())
-    return 2 * int((p & r).sum()) / total if total else 0.0
+    from sklearn.metrics import f1_score
+
+    p, r = _pair(predictions, references)
+    return float(f1_score(r == 1, p == 1, zero_division=0.0))
 
 
 def matthews_correlation(predictions: ArrayLike, references: ArrayLike) -> float:
     """Correlation of two labelings, -1 to 1, for any number of labels; 0 when one of them is constant."""
-    p, r = _pair(predictions, references)
-    labels = np.union1d(p, r)
-    ours, theirs = (x[:, None] == labels for x in (p, r))  # [n, labels]
-    ours, theirs = ours - ours.mean(0), theirs - theirs.mean(0)
-    spread = np.sum(ours**2) * np.sum(theirs**2)
-    return float(np.sum(ours * theirs) / np.sqrt(spread)) if len(labels) > 1 and spread > 0 else 0.0
+    from sklearn.metrics import matthews_corrcoef
+
+    both = np.stack(_pair(predictions, references))
+    p, r = np.unique(both, return_inverse=True)[1].reshape(both.shape)  # labels may be any numbers
+    return float(matthews_corrcoef(r, p))
 
 
 def pearsonr(predictions: ArrayLike, references: ArrayLike) -> float:
     """Linear correlation, -1 to 1; 0 when one side is constant, where it is not defined."""
-    p, r = _pair(predictions, references)
-    if np.ptp(p) == 0 or np.ptp(r) == 0:
-        return 0.0
-    p, r = p - p.mean(), r - r.mean()
-    return float(p @ r / (np.linalg.norm(p) * np.linalg.norm(r)))
+    from scipy import stats
+
+    return _correlation(stats.pearsonr, predictions, references)
 
 
 def spearmanr(predictions: ArrayLike, references: ArrayLike) -> float:
     """Correlation of ranks, -1 to 1, equal values sharing their mean rank; 0 when one side is constant."""
-    p, r = _pair(predictions, references)
-    return pearsonr(_ranks(p), _ranks(r))
+    from scipy import stats
+
+    return _correlation(stats.spearmanr, predictions, references)
 
 
 _METRICS = {m.__name__: m for m in (accuracy, f1, matthews_correlation, pearsonr, spearmanr)}
@@ -95,6 +98,6 @@ def _pair(predictions: ArrayLike, references: ArrayLike) -> tuple[NDArray, NDArr
     return p, r
 
 
-def _ranks(x: NDArray) -> NDArray:
-    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+def _correlation(of: Callable[..., Any], predictions: ArrayLike, references: ArrayLike) -> float:
+    p, r = _pair(predictions, references)
+    return 0.0 if np.ptp(p) == 0 or np.ptp(r) == 0 else float(of(p, r).statistic)

@@ -12,30 +12,8 @@ from typing import Any
 
 from ..display import markdown_code, markdown_table, markdown_text
 from ..errors import DataNotFoundError
+from ..tasks import Score, TaskSpec, task_of
 from .record import RESULTS_NAME, RunRecord, read_record
-
-COLUMNS = {
-    "test_bleu": "test BLEU",
-    "test_bleu_tokenized": "test BLEU, own tokens",
-    "validation_accuracy": "validation accuracy",
-    "validation_accuracy_mismatched": "validation accuracy, mismatched",
-    "validation_f1": "validation F1",
-    "validation_matthews_correlation": "validation Matthews",
-    "validation_pearsonr": "validation Pearson",
-    "validation_spearmanr": "validation Spearman",
-    "test_accuracy": "test accuracy",
-    "test_f1": "test F1",
-    "knn_peak": "peak KNN match",
-    "knn_input_inner_product": "last KNN match",
-    "kl_mean": "KL before training",
-    "validation_bits_per_byte": "validation bits per byte",
-    "test_bits_per_byte": "test bits per byte",
-    "test_perplexity": "test perplexity",
-    "validation_loss": "validation loss",
-}
-"""Metrics that a table shows, in this order, if any of its records has them."""
-_LOWER_IS_BETTER = ("loss", "perplexity", "bits_per_byte", "kl_mean")
-_SHARES = ("accuracy", "f1", "matthews", "pearsonr", "spearmanr", "knn", "kl_mean", "bits_per_byte")
 
 SEEDS = {"seed", "data_seed", "twin_seeds"}
 """Arguments in which the runs of one experiment differ."""
@@ -95,32 +73,42 @@ def results_table(records: Iterable[RunRecord]) -> str:
     twice counts once.
     """
     by_task: dict[str, list[RunRecord]] = defaultdict(list)
+    tasks: dict[str, TaskSpec | None] = {}
     for record in records:
-        by_task[record.task].append(record)
-    return "\n".join(_task_table(group) for group in by_task.values())
+        task = task_of(record.task, record.metrics)
+        name = task.name if task else record.task
+        by_task[name].append(record)
+        tasks[name] = task
+    return "\n".join(_task_table(tasks[name], group) for name, group in by_task.items())
 
 
 Group = tuple[tuple, list[RunRecord]]
 """The cells that identify an experiment, its initialiser last, and its runs."""
 
 
-def _task_table(records: Sequence[RunRecord]) -> str:
+def _task_table(task: TaskSpec | None, records: Sequence[RunRecord]) -> str:
     groups = _groups(records)
     told = _told_apart(groups)
-    metrics = [m for m in COLUMNS if any(m in r.metrics for _, group in groups for r in group)]
+    measured = dict.fromkeys(name for record in records for name in record.metrics)
+    if task is None:
+        columns = {name: (name.replace("_", " "), Score(name)) for name in measured}
+    else:
+        columns = {name: task.column(name) for name in task.columns if name in measured}
+    first = next(iter(columns), None)
+    lower_is_better = first is not None and columns[first][1].lower_is_better
     models = any(model != "vanilla" for (_, model, *_), _ in groups)
     header = ["data", *(["model"] if models else []), "tokenizer", "epochs", "init"]
-    header += [*(["settings"] if any(told) else []), "seeds", *(COLUMNS[m] for m in metrics), "best epoch"]
+    header += [*(["settings"] if any(told) else []), "seeds"]
+    header += [*(title for title, _ in columns.values()), "best epoch"]
     rows = []
-    for i in _best_first(groups, told, metrics):
+    for i in _best_first(groups, told, first, lower_is_better=lower_is_better):
         (dataset, model, tokenizer, epochs, samples, init), group = groups[i]
         data = dataset if samples is None else f"{dataset}, first {samples}"
         named = [data, *([_short(model)] if models else []), _short(tokenizer), epochs]
         cells = [*map(markdown_text, named), markdown_code(init)]
         cells += [*([markdown_text(told[i])] if any(told) else []), str(len({_seeds(r) for r in group}))]
-        for m in metrics:
-            digits = 4 if any(share in m for share in _SHARES) else 2
-            cells.append(_mean_sd([r.metrics.get(m) for r in group], group, digits))
+        for name, (_, score) in columns.items():
+            cells.append(_mean_sd([r.metrics.get(name) for r in group], group, score.digits))
         cells.append(_mean_sd([r.best_epoch for r in group], group, 1))
         rows.append(cells)
     return markdown_table(header, rows)
@@ -153,8 +141,10 @@ def _told_apart(groups: Sequence[Group]) -> list[str]:
     return told
 
 
-def _best_first(groups: Sequence[Group], told: Sequence[str], metrics: Sequence[str]) -> list[int]:
-    """Indices of the groups: in order of their settings' first runs, then best first."""
+def _best_first(
+    groups: Sequence[Group], told: Sequence[str], metric: str | None, *, lower_is_better: bool
+) -> list[int]:
+    """Indices of the groups: in order of their settings' first runs, then best first by `metric`."""
     about_vectors = re.compile(
         r"(no digest of )?(target_)?vectors[^,]*(, (source|target|shared)[^,]*)?(, |$)"
     )
@@ -162,11 +152,11 @@ def _best_first(groups: Sequence[Group], told: Sequence[str], metrics: Sequence[
     order = list(dict.fromkeys(keys))
 
     def rank(i: int) -> tuple[int, float]:
-        values = [v for r in groups[i][1] if metrics and (v := r.metrics.get(metrics[0])) is not None]
+        values = [v for r in groups[i][1] if metric and (v := r.metrics.get(metric)) is not None]
         if not values:
             return order.index(keys[i]), float("inf")
         mean = statistics.fmean(values)
-        return order.index(keys[i]), mean if metrics[0].endswith(_LOWER_IS_BETTER) else -mean
+        return order.index(keys[i]), mean if lower_is_better else -mean
 
     return sorted(range(len(groups)), key=rank)
 

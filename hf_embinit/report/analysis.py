@@ -142,7 +142,8 @@ def spearman(x: Tensor, y: Tensor) -> float:
 
 
 def chance_match(k: int, others: int) -> float:
-    """Expected Jaccard index of two random sets of k of `others` tokens."""
+    """Expected Jaccard index of two random sets of k of `others` tokens: by exact integers, which SciPy's
+    `hypergeom` goes without."""
     total = math.comb(others, k)
     shared = range(max(0, 2 * k - others), k + 1)
     return sum(math.comb(k, m) * math.comb(others - k, k - m) / total * m / (2 * k - m) for m in shared)

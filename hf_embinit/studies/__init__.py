@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from .clusters import run_on_ray, slurm_script
 from .paper_results import other_settings, paper_rows
-from .report import plan_text, write_smoke_files, write_study
+from .report import failures_text, list_text, plan_text, write_smoke_files, write_study
 from .requirements import list_requirements
-from .scheduling import Launch, Outcome, outcome_of, run_here
+from .scheduling import Launch, Outcome, missing_runs, outcome_of, run_here, threads_of_a_run
 from .study import list_studies, load_study
 
 __all__ = [
     "Launch",
     "Outcome",
+    "failures_text",
     "list_requirements",
     "list_studies",
+    "list_text",
     "load_study",
+    "missing_runs",
     "other_settings",
     "outcome_of",
     "paper_rows",
@@ -25,6 +28,7 @@ __all__ = [
     "run_here",
     "run_on_ray",
     "slurm_script",
+    "threads_of_a_run",
     "write_smoke_files",
     "write_study",
 ]

@@ -18,13 +18,14 @@ def run_on_ray(
     address: str,
     cpus: float = 1,
     gpus: float = 0,
+    max_runs: int | None = None,
     retry_failed: bool = False,
     report: Callable[[Outcome], None] = lambda outcome: None,
 ) -> list[Outcome]:
     """Runs what is missing on a Ray cluster whose machines share `launch.root`; `address` is `ray.init`'s.
 
-    Each run is a task with `cpus` and `gpus` (a fraction of one is fine). A run whose machine dies is given
-    to another one, where it goes on from its last checkpoint.
+    Each run is a task with `cpus` and `gpus` (a fraction of one is fine); at most `max_runs` are started. A
+    run whose machine dies is given to another one, where it goes on from its last checkpoint.
     """
     try:
         import ray
@@ -34,7 +35,7 @@ def run_on_ray(
     ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
     task: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(execute)
     outcomes = []
-    for stage in stages(runs, launch):
+    for stage in stages(runs[:max_runs], launch):
         pending = {task.remote(run, launch, retry_failed=retry_failed, wait=True): run for run in stage}
         while pending:
             (done,), _ = ray.wait(list(pending))

@@ -106,8 +106,9 @@ def rank_agreement(
     """Kendall's tau-b between our means and the paper's, its number of pairs, and its 95% interval.
 
     Only cells that the paper compares make a pair, so it is 1 when every experiment orders its initialisers
-    as the paper does, and -1 when each has the opposite order. The interval is that of tau when each of our
-    means is drawn from its t distribution over seeds; None when a cell has one seed. None without a pair.
+    as the paper does, and -1 when each has the opposite order; SciPy's `kendalltau` would pair all cells. The
+    interval is that of tau when each of our means is drawn from its t distribution over seeds; None when a
+    cell has one seed. None without a pair.
     """
     pairs = []
     for a, b in compared(study, scores):

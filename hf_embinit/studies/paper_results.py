@@ -8,14 +8,10 @@ from functools import cache
 from typing import Any
 
 from ..records import RunRecord
+from ..tasks import task_of
 from .scores import field_value
 from .study import RUN_PREFIX, Cell, Study, list_studies, load_study
 
-_RECIPES = {
-    "translation": "translate.py",
-    "classification": "classify.py",
-    "language_modeling": "language_model.py",
-}
 _SETTINGS = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "d_model", "num_layers")
 """Arguments in which a run must agree with the paper's."""
 _LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
@@ -47,11 +43,11 @@ def paper_rows(record: RunRecord) -> list[PaperRow]:
     the record, and the record does not freeze embeddings, segment text or encode positions in another way
     than the cell. Cells that were searched over a grid have no settings to compare with, and are left out.
     """
-    values = record.to_dict()
+    values, task = record.to_dict(), task_of(record.task, record.metrics)
     rows = []
     for study, cell in _printed_cells():
         ((point, runs),) = cell.points
-        if point or runs[0].recipe != _RECIPES.get(record.task) or not _same(runs[0].arguments, values):
+        if point or task is None or runs[0].recipe != task.recipe or not _same(runs[0].arguments, values):
             continue
         for value, printed in zip(cell.values, cell.paper, strict=False):
             ours = field_value(values, value.field)
@@ -68,15 +64,10 @@ def other_settings(record: RunRecord) -> list[str]:
 
     Vectors that were given by the user count among them.
     """
-    from ..tasks import classification, translation
-
-    arguments = record.arguments
-    if record.task == "translation":
-        preset = translation.preset(record.dataset, record.tokenizer)
-    elif record.task == "classification":
-        preset = classification.preset(record.dataset, arguments.get("model") or "vanilla", record.tokenizer)
-    else:
+    arguments, task = record.arguments, task_of(record.task, record.metrics)
+    if task is None or task.preset is None:
         return []
+    preset = task.preset(record.dataset, arguments.get("model") or "vanilla", record.tokenizer)
     differences = [
         f"{key} {arguments[key]:g} instead of {preset[key]:g}"
         for key in _SETTINGS

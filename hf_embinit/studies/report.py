@@ -15,8 +15,23 @@ from ..records import write_text
 from .figures import plot_bars, plot_mean_curves
 from .scheduling import Launch, estimate_seconds, outcome_of
 from .scores import Scores, gather
-from .study import Study
+from .study import Study, list_studies, load_study
 from .tables import csv_table, latex_table, markdown
+
+
+def list_text() -> str:
+    """All studies, one a line: name, number of runs, title and source."""
+    studies = [load_study(name) for name in list_studies()]
+    return "\n".join(f"{s.name:<10} {len(s.runs):>4} runs  {s.title} ({s.file.source})" for s in studies)
+
+
+def failures_text(study: Study, launch: Launch) -> str | None:
+    """The runs of a study that failed, in a sentence with the way out; None when there are none."""
+    failed = [run.name for run in study.runs if outcome_of(run, launch).status == "failed"]
+    if not failed:
+        return None
+    shown = ", ".join(failed[:3]) + (" and others" if failed[3:] else "")
+    return f"{len(failed)} of {len(study.runs)} runs failed: {shown}; --retry_failed runs them again"
 
 
 def plan_text(study: Study, launch: Launch, *, workers: int = 1, all_runs: bool = False) -> str:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataNotFoundError, EmbinitError
 from ..hub import hub_is_reachable
 from ..initializers import get_initializer
-from ..tasks import DATA_VARIABLE, SPLIT_FILES, find_folder
+from ..tasks import DATA_VARIABLE, SPLIT_FILES, DataSpec, find_folder, list_tasks
 from ..vectors import SOURCES
 from .scheduling import Launch
 from .study import RUN_PREFIX, Run, Study
-
-_EMBEDDED = {"captions", "sentiment", "entailment", "stories"}
-_BUILT_HERE = {"words", "vanilla", "captions", "stories"}
-_TASKS = ("translation", "classification", "language_modeling")
 
 
 @dataclass
@@ -65,20 +60,23 @@ def _read_by(run: Run) -> Iterator[tuple[str, str]]:
     """Kind and name of what a run reads."""
     given = {k: v for k, v in run.arguments.items() if not str(v).startswith(RUN_PREFIX)}
     data = given.get("dataset") or given.get("task")
-    if data is not None and data not in _EMBEDDED:
+    spec = _data_spec(data)
+    embedded = spec is not None and spec.hub_id is None
+    built_here = {"words", *(model for task in list_tasks() for model in task.models)}
+    if data is not None and not embedded:
         yield "data set", str(data)
     for key in ("train_file", "validation_file", "test_file", "analogies"):
         if given.get(key):
             yield "file", str(given[key])
     for kind in ("model", "tokenizer", "donor"):
-        if given.get(kind) and given[kind] not in _BUILT_HERE:
+        if given.get(kind) and given[kind] not in built_here:
             yield ("model" if kind == "donor" else kind), str(given[kind])
     sources = given.get("sources") or []
     for name in sources if isinstance(sources, list) else [sources]:
         yield "vectors", str(name).partition("=")[2] or str(name)
     init = given.get("init")
     needed = get_initializer(init).defaults.get("vectors") if init and "vectors" in _needs(init) else None
-    if needed and not given.get("vectors") and not (data in _EMBEDDED and given.get("tokenizer") == "words"):
+    if needed and not given.get("vectors") and not (embedded and given.get("tokenizer") == "words"):
         yield "vectors", str(needed)
     for key in ("vectors", "target_vectors"):
         if given.get(key):
@@ -113,14 +111,7 @@ def _look(kind: str, name: str, launch: Launch, run: Run) -> tuple[str | None, s
 def _data(name: str, launch: Launch, has_train_file: bool) -> tuple[str | None, str]:
     if Path(name).is_dir():
         return name, ""
-    hub_id = next(
-        (
-            getattr(known[name], "hub_id", None)
-            for task in _TASKS
-            if name in (known := getattr(import_module(f"..tasks.{task}", __package__), "DATASETS", {}))
-        ),
-        None,
-    )
+    spec = _data_spec(name)
     folder = None
     for spelled in (name, f"glue/{name}"):
         try:
@@ -136,10 +127,15 @@ def _data(name: str, launch: Launch, has_train_file: bool) -> tuple[str | None, 
         return None, (
             f"{folder} has no training split; add train.jsonl, or give --set '<cells>:train_file=<file>'"
         )
-    if hub_id is None:
+    if spec is None or spec.hub_id is None:
         return None, f"put it in a folder {name} of --data_dir or of {DATA_VARIABLE}"
-    found, way_out = _from_hub(hub_id, "dataset")
+    found, way_out = _from_hub(spec.hub_id, "dataset")
     return found, f"{way_out}, or put it in a folder {name} of --data_dir or of {DATA_VARIABLE}"
+
+
+def _data_spec(name: Any) -> DataSpec | None:
+    """The data set of that name, whatever the task."""
+    return next((task.datasets[name] for task in list_tasks() if name in task.datasets), None)
 
 
 def _has_split(folder: Path, splits: tuple[str, ...]) -> bool:

@@ -30,7 +30,7 @@ from typing import Any
 from .. import __version__
 from ..errors import RunFolderError
 from ..records import is_finished, list_checkpoints, write_json
-from .study import RUN_PREFIX, Run
+from .study import RUN_PREFIX, Run, Study
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +148,17 @@ def outcome_of(run: Run, launch: Launch) -> Outcome:
     if error:
         return Outcome(run, "failed", error)
     return Outcome(run, "begun" if list_checkpoints(folder) else "not run")
+
+
+def missing_runs(study: Study, launch: Launch, *, retry_failed: bool = False) -> list[Run]:
+    """The runs of a study that are still to be run; those that failed before only with `retry_failed`."""
+    done = {"finished"} if retry_failed else {"finished", "failed"}
+    return [run for run in study.runs if outcome_of(run, launch).status not in done]
+
+
+def threads_of_a_run(workers: int) -> int | None:
+    """CPU threads of each of so many runs at a time; None where `OMP_NUM_THREADS` says it."""
+    return None if "OMP_NUM_THREADS" in os.environ else max(1, (os.cpu_count() or 1) // workers)
 
 
 def _state(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError
-from ..initializers import Registry
+from ..registry import Registry
 
 
 @dataclass

@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING
 
 from ..lazy import lazy_names
 
+TASK_MODULES = ("classification", "expansion", "language_modeling", "translation")
+"""The modules that each describe a task, and register it."""
+
 __getattr__, __all__ = lazy_names(
     __name__,
     {
+        **dict.fromkeys(TASK_MODULES, ()),
         "caption_model": ("caption_language_model",),
-        "classification": (),
-        "classification_data": ("load_classification",),
+        "causal_models": (
+            "check_fits",
+            "choose_tokenizer",
+            "load_causal_lm",
+            "own_tokenizer",
+        ),
+        "classification_data": ("load_classification", "training_texts"),
         "classifiers": (
             "check_length",
             "load_pretrained_classifier",
-            "surgery_options",
         ),
         "data": (
             "DATA_VARIABLE",
@@ -27,12 +35,14 @@ __getattr__, __all__ = lazy_names(
             "find_folder",
             "texts_digest",
         ),
-        "expansion": (),
-        "language_modeling": (),
         "spec": (
             "DataSpec",
+            "Score",
             "TaskSpec",
+            "get_task",
             "given_vectors",
+            "list_tasks",
+            "register_task",
             "task_of",
         ),
         "task_data": (
@@ -41,7 +51,6 @@ __getattr__, __all__ = lazy_names(
         ),
         "texts": ("load_texts",),
         "tokenizers": ("find_tokenizer",),
-        "translation": (),
     },
 )
 
@@ -51,18 +60,26 @@ if TYPE_CHECKING:
     from . import language_modeling as language_modeling
     from . import translation as translation
     from .caption_model import caption_language_model as caption_language_model
+    from .causal_models import check_fits as check_fits
+    from .causal_models import choose_tokenizer as choose_tokenizer
+    from .causal_models import load_causal_lm as load_causal_lm
+    from .causal_models import own_tokenizer as own_tokenizer
     from .classification_data import load_classification as load_classification
+    from .classification_data import training_texts as training_texts
     from .classifiers import check_length as check_length
     from .classifiers import load_pretrained_classifier as load_pretrained_classifier
-    from .classifiers import surgery_options as surgery_options
     from .data import DATA_VARIABLE as DATA_VARIABLE
     from .data import SPLIT_FILES as SPLIT_FILES
     from .data import data_digests as data_digests
     from .data import find_folder as find_folder
     from .data import texts_digest as texts_digest
     from .spec import DataSpec as DataSpec
+    from .spec import Score as Score
     from .spec import TaskSpec as TaskSpec
+    from .spec import get_task as get_task
     from .spec import given_vectors as given_vectors
+    from .spec import list_tasks as list_tasks
+    from .spec import register_task as register_task
     from .spec import task_of as task_of
     from .task_data import Outcome as Outcome
     from .task_data import TaskData as TaskData

@@ -11,11 +11,12 @@ import numpy as np
 from ..measures import GLUE_METRICS, load_metric
 from .data import data_digests
 from .encoded import TextCollator, sort_by_length, token_counts
-from .spec import DataSpec, TaskSpec
+from .spec import LOSS, DataSpec, Score, TaskSpec, register_task
 from .task_data import Outcome, TaskData, untimed
 
 if TYPE_CHECKING:
     from datasets import Dataset
+    from transformers import PreTrainedModel
 
 SENTENCE_COLUMNS = ("sentence", "text")
 PAIR_COLUMNS = (
@@ -157,23 +158,6 @@ VANILLA = {
     "lr_scheduler_type": "constant",
 }
 """Kim et al. 2024, section A.2."""
-TASK = TaskSpec(
-    "classification",
-    recipe="classify.py",
-    datasets=DATASETS,
-    metrics={
-        "accuracy": "accuracy",
-        "accuracy_mismatched": "accuracy, mismatched",
-        "f1": "F1",
-        "matthews_correlation": "Matthews correlation",
-        "pearsonr": "Pearson correlation",
-        "spearmanr": "Spearman correlation",
-        "loss": "loss (nats)",
-    },
-    auto_class="AutoModelForSequenceClassification",
-    pipeline_tag="text-classification",
-    settings=VANILLA,
-)
 
 
 def preset(task: str, model: str = "vanilla", tokenizer: str = "words") -> dict[str, Any]:
@@ -181,6 +165,45 @@ def preset(task: str, model: str = "vanilla", tokenizer: str = "words") -> dict[
     if model != "vanilla":
         return dict(FINE_TUNING)
     return {**DATASETS.get(task, DATASETS["sst2"]).preset(tokenizer), **VANILLA}
+
+
+def _correlation(name: str) -> Score:
+    return Score(f"{name} correlation", name, digits=4)
+
+
+TASK = register_task(
+    TaskSpec(
+        "classification",
+        recipe="classify.py",
+        datasets=DATASETS,
+        metrics={
+            "accuracy": Score("accuracy", digits=4),
+            "accuracy_mismatched": Score("accuracy, mismatched", digits=4, hub_name="accuracy"),
+            "f1": Score("F1", digits=4),
+            "matthews_correlation": _correlation("Matthews"),
+            "pearsonr": _correlation("Pearson"),
+            "spearmanr": _correlation("Spearman"),
+            "loss": LOSS,
+        },
+        columns=(
+            "validation_accuracy",
+            "validation_accuracy_mismatched",
+            "validation_f1",
+            "validation_matthews_correlation",
+            "validation_pearsonr",
+            "validation_spearmanr",
+            "test_accuracy",
+            "test_f1",
+            "validation_loss",
+        ),
+        drawn=("matthews_correlation", "spearmanr", "f1", "accuracy"),
+        auto_class="AutoModelForSequenceClassification",
+        pipeline_tag="text-classification",
+        settings=VANILLA,
+        preset=preset,
+        takes_models_apart=True,
+    )
+)
 
 
 def encode_texts(data: Dataset, tokenizer: Any, *, max_length: int, desc: str) -> Dataset:
@@ -256,9 +279,9 @@ class ClassificationData(TaskData):
         self.train, self.validation = self.encoded["train"], self.encoded["validation"]
         self.compute_metrics = classification_metrics(task, self.texts["validation"])
 
-    def token_counts(self, size: int) -> list[int]:
-        """How often each of `size` ids occurs in the training texts."""
-        return token_counts(self.train, "input_ids", size)
+    def token_counts(self, model: PreTrainedModel) -> list[int]:
+        """How often each id of the model's input table occurs in the training texts."""
+        return token_counts(self.train, "input_ids", model.get_input_embeddings().num_embeddings)
 
     def collator(self, model: Any) -> Any:
         """Pads texts that have one label each."""

@@ -96,6 +96,12 @@ def _unknown(task: str) -> Exception:
     return UnknownNameError("task", task, DATASETS)
 
 
+def training_texts(data: Mapping[str, Dataset]) -> list[str]:
+    """Every text of the training split, both of each pair."""
+    train = data["train"]
+    return [text for name in ("text", "text_pair") if name in train.features for text in train[name]]
+
+
 def _load(task: str, data_dir: str | None) -> tuple[DatasetDict, str]:
     from datasets import Dataset, DatasetDict
 

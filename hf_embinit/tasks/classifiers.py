@@ -1,4 +1,4 @@
-"""Pre-trained models as classifiers: a new head, the tokenizer, and surgery before training."""
+"""Pre-trained models as classifiers: a new head, and the tokenizer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from typing import Any
 
 from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
-from .. import surgery
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
-from ..initializers import get_initializer
 
 
 def load_pretrained_classifier(
@@ -56,21 +54,3 @@ def check_length(model: PreTrainedModel, max_length: int) -> None:
         raise InvalidArgumentError(
             f"--max_length {max_length} is more than the {positions} positions of the model; give no more"
         )
-
-
-def surgery_options(
-    init: str | None, steps: str | None, donor: str | None, vectors: str | None
-) -> dict[str, str]:
-    """The options of a surgery. Raises an `EmbinitError` for unknown names and for unused options."""
-    if init is not None:
-        get_initializer(init)
-    options = {} if donor is None else {"donor": donor}
-    if init is None and vectors is not None:
-        options["vectors"] = vectors  # for an initialiser among the steps
-    if steps is not None:
-        surgery.check(steps, tokenizer=object(), **options)
-    elif options:
-        name = next(iter(options))
-        reader = "--init" if name == "vectors" else "--surgery donor_embeddings"
-        raise InvalidArgumentError(f"--{name} {options[name]!r} is given, but not {reader}, which reads it")
-    return options

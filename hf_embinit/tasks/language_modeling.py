@@ -9,17 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..hub import load_pretrained
-from ..tables import EmbeddingTables
 from .data import data_digests, find_folder, load_file, load_folder, load_from_hub
-from .spec import DataSpec, TaskSpec
+from .spec import LOSS, DataSpec, Score, TaskSpec, register_task
 from .task_data import Outcome, TaskData, untimed
-from .tokenizers import find_tokenizer
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
     from torch import Tensor
-    from transformers import PreTrainedModel
 
 SPLITS = ("train", "validation")
 SENTENCES_A_STORY = 5
@@ -37,29 +33,37 @@ DATASETS = {
 """Data sets by name; `captions` and `stories` (English captions, five a text) are this package's own."""
 ALIASES = {"wikitext-2": "wikitext-2-v1", "wikitext-103": "wikitext-103-v1"}
 METRICS = {
-    "perplexity": "perplexity per token",
-    "word_perplexity": "perplexity per word",
-    "bits_per_byte": "bits per byte",
-    "loss": "loss (nats)",
+    "perplexity": Score("perplexity per token", "perplexity", lower_is_better=True),
+    "word_perplexity": Score("perplexity per word", lower_is_better=True, hub_name="perplexity"),
+    "bits_per_byte": Score("bits per byte", digits=4, lower_is_better=True),
+    "loss": LOSS,
 }
-TASK = TaskSpec(
-    "language_modeling",
-    recipe="language_model.py",
-    datasets=DATASETS,
-    metrics=METRICS,
-    also={
-        "knn_input_inner_product": "KNN match of the two models' input embeddings at the last step",
-        "knn_peak": "KNN match at its highest",
-        "knn_peak_step": "step of the highest KNN match",
-    },
-    auto_class="AutoModelForCausalLM",
-    pipeline_tag="text-generation",
-    settings={
-        "position_encoding": "sinusoidal",
-        "position_scale": 1.0,
-        "norm_position": "pre",
-        "dropout_rate": 0.1,
-    },
+SCORED = ("validation_bits_per_byte", "test_bits_per_byte", "test_perplexity", "validation_loss")
+"""Columns of every table of language models."""
+TASK = register_task(
+    TaskSpec(
+        "language_modeling",
+        recipe="language_model.py",
+        datasets=DATASETS,
+        metrics=METRICS,
+        also={
+            "knn_input_inner_product": Score(
+                "KNN match of the two models' input embeddings at the last step", "last KNN match", digits=4
+            ),
+            "knn_peak": Score("KNN match at its highest", "peak KNN match", digits=4),
+            "knn_peak_step": Score("step of the highest KNN match"),
+        },
+        columns=("knn_peak", "knn_input_inner_product", *SCORED),
+        drawn=("perplexity",),
+        auto_class="AutoModelForCausalLM",
+        pipeline_tag="text-generation",
+        settings={
+            "position_encoding": "sinusoidal",
+            "position_scale": 1.0,
+            "norm_position": "pre",
+            "dropout_rate": 0.1,
+        },
+    )
 )
 
 
@@ -149,56 +153,6 @@ def _load(dataset: str, config: str | None, data_dir: str | None) -> DatasetDict
     return load_from_hub(dataset, config)
 
 
-def build_tokenizer(
-    name: str, texts: list[str], *, language: str = "en", min_frequency: int | None = None
-) -> Any:
-    """The tokenizer called `name`, see `find_tokenizer`; `words` is made of the lower-cased words of `texts`.
-
-    Words seen fewer than `min_frequency` times (2 unless given) are unknown. A pre-trained tokenizer keeps
-    its whole vocabulary unless `min_frequency` is given, which leaves the tokens seen that often in `texts`;
-    the segmentation does not change.
-    """
-    from ..models import VanillaTransformerTokenizer
-
-    found = find_tokenizer(name)
-    if name != "words" and min_frequency is None:
-        return found
-    return VanillaTransformerTokenizer.build(
-        texts,
-        tokenizer=found,
-        source_lang=language if name == "words" else None,
-        min_frequency=min_frequency or 2,
-    )
-
-
-def load_causal_lm(name: str, *, allow_pickle: bool = False, dtype: str = "float32") -> Any:
-    """The trained causal LM of a folder (also one in `HF_EMBINIT_DATA`) or Hub id; with `dtype="auto"` in the
-    precision that it was saved in."""
-    from transformers import AutoModelForCausalLM
-
-    return load_pretrained(
-        AutoModelForCausalLM,
-        str(find_folder(name, None) or name),
-        f"--model {name}",
-        dtype=dtype,
-        use_safetensors=None if allow_pickle else True,
-    )
-
-
-def own_tokenizer(model: str, given: str | None, texts: list[str], **settings: Any) -> Any:
-    """The tokenizer of a trained causal LM, or the one `given`, which must have the same vocabulary."""
-    from transformers import AutoTokenizer
-
-    own = load_pretrained(AutoTokenizer, str(find_folder(model, None) or model), f"--model {model}")
-    tokenizer = own if given is None else build_tokenizer(given, texts, **settings)
-    if tokenizer.get_vocab() != own.get_vocab():
-        raise InvalidArgumentError(
-            f"--tokenizer {given} has another vocabulary than --model {model}: leave it out: a trained model "
-            "keeps its own"
-        )
-    return tokenizer
-
-
 @dataclass(frozen=True)
 class Packed:
     """Texts as blocks of ids without padding, and their size."""
@@ -247,22 +201,6 @@ def pack_blocks(texts: list[str], tokenizer: Any, block_size: int) -> Packed:
         words=sum(len(text.split()) for text in texts),
         utf8_bytes=sum(len(text.encode()) for text in texts),
     )
-
-
-def check_fits(model: PreTrainedModel, tokenizer: Any, block_size: int) -> None:
-    """Raises `InvalidArgumentError` when blocks are longer than the positions of `model`, or when it has
-    fewer rows than `tokenizer` has tokens."""
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if block_size < 2 or (positions and 0 < positions < block_size):
-        raise InvalidArgumentError(
-            f"--block_size {block_size}: give a length from 2 to the {positions or 'number of'} "
-            "positions of the model"
-        )
-    size = EmbeddingTables(model).input_tables[0].num_embeddings
-    if len(tokenizer) > size:
-        raise InvalidArgumentError(
-            f"the tokenizer has {len(tokenizer)} tokens, but the model's embeddings have {size} rows"
-        )
 
 
 def continuations(

@@ -1,9 +1,14 @@
-"""`TaskSpec` describes one task completely; `DataSpec` describes one of its data sets."""
+"""`TaskSpec` describes one task completely; `DataSpec` describes one of its data sets.
+
+    TASK = register_task(TaskSpec("translation", recipe="translate.py", ...))
+
+A module of this room registers the task that it describes, and is named in the room's `__init__`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -11,13 +16,13 @@ from typing import Any
 
 from ..errors import VectorFileError
 from ..initializers import get_initializer
-from ..tokens import token_family, vocabulary, word_candidates
+from ..registry import Registry
+from ..tokens import read_vocabulary, token_family, word_candidates
 from ..vectors import PretrainedVectors, load_vectors
 from . import corpus_vectors
 
 _NAMED_KINDS: dict[str | None, tuple[str, ...]] = {"WordPiece": ("bert", "mbert"), "Unigram": ("t5", "mt5")}
 """Class of a tokenizer's model -> the names in `DataSpec.presets` that it can have."""
-_MODULES = ("translation", "classification", "language_modeling")
 
 
 @dataclass(frozen=True)
@@ -48,24 +53,69 @@ class DataSpec:
 
 
 @dataclass(frozen=True)
+class Score:
+    """A number that records of a task hold, and what it is called."""
+
+    title: str
+    """On a card and in a figure."""
+    short: str = ""
+    """In a table; the title unless given."""
+    digits: int = 2
+    """After the point, in a table."""
+    lower_is_better: bool = False
+    hub_name: str = ""
+    """The Hub's name of the metric; the metric's own unless given."""
+
+
+LOSS = Score("loss (nats)", "loss", lower_is_better=True)
+
+
+@dataclass(frozen=True)
 class TaskSpec:
     """One task: its data sets, what it measures, and how its models are loaded and described."""
 
     name: str
-    """Its name in records."""
     recipe: str
     """The script in `recipes/` that trains it."""
     datasets: Mapping[str, DataSpec] = field(hash=False)
-    metrics: Mapping[str, str] = field(hash=False)
-    """Each metric and its name on a card, the most important first; losses come last."""
+    metrics: Mapping[str, Score] = field(hash=False)
+    """What is measured on each split, the most important first; losses come last."""
+    columns: tuple[str, ...]
+    """What a table of runs shows, in this order: `<split>_<metric>`, or a name of `also`."""
+    drawn: tuple[str, ...]
+    """Metrics of which the learning curve shows the first that was measured."""
     auto_class: str
     """The Auto class of transformers that loads its models."""
     pipeline_tag: str
     """The Hub's name of the task."""
-    also: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Other numbers of a record and their names on a card."""
+    also: Mapping[str, Score] = field(default_factory=dict, hash=False)
+    """Other numbers of a record."""
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Settings of the architecture and the optimizer for every new model."""
+    models: tuple[str, ...] = ("vanilla",)
+    """Names that `--model` has for what is built here."""
+    preset: Callable[[str, str, str], Mapping[str, Any]] | None = field(default=None, hash=False)
+    """`preset(dataset, model, tokenizer)`: the settings of a paper's runs that a run is compared with; None
+    where no paper has any."""
+    takes_models_apart: bool = False
+    """Whether `init` in its records is what was done to a trained model, `none` for nothing."""
+    special_case_of: str | None = None
+    """The task that its records name, where that is another."""
+    marker: str = ""
+    """Of a special case: the metric that its records alone have."""
+
+    @property
+    def record_name(self) -> str:
+        """Its name in records."""
+        return self.special_case_of or self.name
+
+    def column(self, name: str) -> tuple[str, Score]:
+        """The header of one of `columns`, and what stands there."""
+        if name in self.also:
+            return self.also[name].short or self.also[name].title, self.also[name]
+        split, _, metric = name.partition("_")
+        score = self.metrics[metric]
+        return f"{split} {score.short or score.title}", score
 
     def default_vectors(
         self, dataset: str, init: str, tokenizer: Any, language: str, *, dim: int
@@ -86,17 +136,15 @@ class TaskSpec:
 
 
 def given_vectors(
-    given: str | None, tokenizer: Any, *, target: bool = False, allow_pickle: bool = False
-) -> PretrainedVectors | None:
+    given: str, tokenizer: Any, *, target: bool = False, allow_pickle: bool = False
+) -> PretrainedVectors:
     """The vectors that `--vectors` names, for the tokens of the source or the target vocabulary.
 
     Raises `VectorFileError` for NaN or infinity in the row of one of these tokens, which would otherwise be
     left out and drawn at random.
     """
-    if given is None:
-        return None
-    family = token_family(tokenizer)
-    tokens = word_candidates(vocabulary(tokenizer, "target" if target else "source"), family)
+    known = read_vocabulary(tokenizer, "target" if target else "source")
+    tokens = word_candidates(known.tokens, token_family(tokenizer), plain=known.added)
     vectors = load_vectors(given, tokens=tokens, allow_pickle=allow_pickle)
     bad = vectors.report.get("non_finite")
     if bad:
@@ -126,12 +174,38 @@ def _tokenizer_kind(name: str) -> str | None:
         return None
 
 
-def task_of(name: str, metrics: Mapping[str, Any] | None = None) -> TaskSpec | None:
-    """The task with that name in records, None for another kind of record.
+TASKS: Registry[TaskSpec] = Registry("task")
 
-    `metrics` distinguish the expansion of a vocabulary from other language modeling.
+
+def register_task(task: TaskSpec) -> TaskSpec:
+    """Puts a task into the registry under its name. A name that is taken raises `DuplicateNameError`."""
+    TASKS.add(task.name, task)
+    return task
+
+
+def get_task(name: str) -> TaskSpec:
+    """The task registered under `name`. Unknown names raise `UnknownNameError` with the nearest ones."""
+    return _tasks().get(name)
+
+
+def list_tasks() -> list[TaskSpec]:
+    """All registered tasks, sorted by name."""
+    return _tasks().list()
+
+
+def _tasks() -> Registry[TaskSpec]:
+    """The registry, once every module of a task has been imported."""
+    room = import_module(__package__)
+    for module in room.TASK_MODULES:
+        import_module(f"{__package__}.{module}")
+    return TASKS
+
+
+def task_of(name: str, metrics: Mapping[str, Any]) -> TaskSpec | None:
+    """The task of a record that names `name` and has these `metrics`; None for a task that is not registered.
+
+    The metrics distinguish the expansion of a vocabulary from other language modeling.
     """
-    if name not in _MODULES:
-        return None
-    module = "expansion" if metrics and metrics.get("new_tokens") else name
-    return import_module(f".{module}", __package__).TASK
+    tasks = [task for task in list_tasks() if task.record_name == name]
+    special = [task for task in tasks if metrics.get(task.marker)]
+    return next(iter([*special, *(task for task in tasks if not task.special_case_of)]), None)

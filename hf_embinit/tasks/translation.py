@@ -13,7 +13,7 @@ from ..errors import DataNotFoundError, InvalidArgumentError
 from ..measures import load_metric
 from .data import data_digests, find_folder, first_samples, load_file, load_folder, load_from_hub
 from .encoded import sort_by_length, token_counts, without_length
-from .spec import DataSpec, TaskSpec
+from .spec import LOSS, DataSpec, Score, TaskSpec, register_task
 from .task_data import Outcome, TaskData, untimed
 
 if TYPE_CHECKING:
@@ -84,30 +84,39 @@ DATASETS = {
 """Data sets by name; epochs, batch sizes and widths from Kim et al. 2024, Table 5 (`captions`: our own)."""
 
 
-TASK = TaskSpec(
-    "translation",
-    recipe="translate.py",
-    datasets=DATASETS,
-    metrics={"bleu": "BLEU", "bleu_tokenized": "BLEU on the model's own tokens", "loss": "loss (nats)"},
-    auto_class="AutoModelForSeq2SeqLM",
-    pipeline_tag="translation",
-    settings={
-        "adam_beta1": 0.9,
-        "adam_beta2": 0.98,
-        "adam_epsilon": 1e-9,
-        "lr_scheduler_type": "constant",
-        "position_encoding": "sinusoidal",
-        "position_scale": 1.0,
-        "norm_position": "post",
-        "dropout_rate": 0.1,
-    },
-)
-"""The settings are those of Kim et al. 2024, section A.2."""
-
-
 def preset(dataset: str, tokenizer: str) -> dict[str, Any]:
     """The settings for a data set and a tokenizer; Multi30k's for a data set without a name."""
     return DATASETS.get(dataset, DATASETS["multi30k"]).preset(tokenizer)
+
+
+TASK = register_task(
+    TaskSpec(
+        "translation",
+        recipe="translate.py",
+        datasets=DATASETS,
+        metrics={
+            "bleu": Score("BLEU"),
+            "bleu_tokenized": Score("BLEU on the model's own tokens", "BLEU, own tokens", hub_name="bleu"),
+            "loss": LOSS,
+        },
+        columns=("test_bleu", "test_bleu_tokenized", "validation_loss"),
+        drawn=("bleu",),
+        auto_class="AutoModelForSeq2SeqLM",
+        pipeline_tag="translation",
+        settings={
+            "adam_beta1": 0.9,
+            "adam_beta2": 0.98,
+            "adam_epsilon": 1e-9,
+            "lr_scheduler_type": "constant",
+            "position_encoding": "sinusoidal",
+            "position_scale": 1.0,
+            "norm_position": "post",
+            "dropout_rate": 0.1,
+        },
+        preset=lambda dataset, model, tokenizer: preset(dataset, tokenizer),
+    )
+)
+"""The settings are those of Kim et al. 2024, section A.2."""
 
 
 def load_translation(

@@ -36,16 +36,21 @@ __getattr__, __all__ = lazy_names(
             "FileArguments",
             "InitArguments",
             "SampleArguments",
+            "SurgeryArguments",
             "TestFileArguments",
+            "TwinArguments",
             "VanillaArguments",
+            "at_steps",
+            "changed_by",
+            "chosen_init",
+            "default_folder",
             "every_epoch",
             "flag",
             "on_this_machine",
         ),
         "twins": (
             "TwinData",
-            "check_sharded",
-            "check_twins",
+            "check_experiment",
         ),
     },
 )
@@ -67,11 +72,16 @@ if TYPE_CHECKING:
     from .shared_arguments import FileArguments as FileArguments
     from .shared_arguments import InitArguments as InitArguments
     from .shared_arguments import SampleArguments as SampleArguments
+    from .shared_arguments import SurgeryArguments as SurgeryArguments
     from .shared_arguments import TestFileArguments as TestFileArguments
+    from .shared_arguments import TwinArguments as TwinArguments
     from .shared_arguments import VanillaArguments as VanillaArguments
+    from .shared_arguments import at_steps as at_steps
+    from .shared_arguments import changed_by as changed_by
+    from .shared_arguments import chosen_init as chosen_init
+    from .shared_arguments import default_folder as default_folder
     from .shared_arguments import every_epoch as every_epoch
     from .shared_arguments import flag as flag
     from .shared_arguments import on_this_machine as on_this_machine
     from .twins import TwinData as TwinData
-    from .twins import check_sharded as check_sharded
-    from .twins import check_twins as check_twins
+    from .twins import check_experiment as check_experiment

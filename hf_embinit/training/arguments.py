@@ -38,8 +38,8 @@ def parse_arguments(
 
     `python recipe.py [settings.yaml|settings.json] [--flag value ...]`: what a flag gives wins over the file,
     the file over `preset(known)`, which sees the values given so far (`known.dataset`, ...) and returns the
-    defaults that go with them. A flag or key that does not exist, or a value of the wrong type, ends the
-    program with one line and status 2.
+    defaults that go with them. A flag or key that does not exist, a value of the wrong type, and a list that
+    is given twice end the program with one line and status 2.
     """
     parser = HfArgumentParser(list(dataclass_types), description=description, formatter_class=_HelpFormatter)
     parser.usage = "%(prog)s [settings.yaml | settings.json] [--flag value ...]"
@@ -52,6 +52,12 @@ def parse_arguments(
         settings: dict[str, Any] = {}
         if argv and not argv[0].startswith("-"):
             settings = _read_settings(Path(argv.pop(0)), flags)
+        for action in parser._actions:
+            if action.nargs in ("+", "*") and sum(word in action.option_strings for word in argv) > 1:
+                flag = action.option_strings[0]
+                raise InvalidArgumentError(
+                    f"{flag} is given twice and only the last would count: put all after one"
+                )
         parser.set_defaults(**settings)
         for name in settings:
             flags[name].required = False

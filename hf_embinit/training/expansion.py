@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ..display import markdown_table
 from ..errors import RunFolderError
 from ..measures import expansion_bound
 from ..records import RunRecord, read_record, write_json, write_text
@@ -172,13 +173,13 @@ def comparison(title: str, before: dict[str, float], runs: dict[str, dict[str, f
         f"token of the old tokenizer. KL(p || p') in nats, before training, is at most "
         f"{next(iter(runs.values()))['kl_bound']:.3g} for rows at the mean.",
         "",
-        f"| init | {' | '.join(columns)} |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    for init, metrics in runs.items():
-        lines.append(f"| {init} | {' | '.join(f'{metrics[key]:{form}}' for key, form in columns.values())} |")
-    lines += [
-        "",
+        markdown_table(
+            ["init", *columns],
+            [
+                [init, *(f"{metrics[key]:{form}}" for key, form in columns.values())]
+                for init, metrics in runs.items()
+            ],
+        ),
         "![KL before training](figures/kl_before_training.png)",
         "",
         "![Perplexity](figures/perplexity.png)",

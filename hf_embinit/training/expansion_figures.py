@@ -12,15 +12,12 @@ from torch import Tensor
 
 from ..drawing import BLUE, CURVES, GRAY, ORANGE, new_figure, save_figure
 from ..errors import InvalidArgumentError
+from ..tasks.expansion import TASK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LABELS = {
-    "validation_perplexity": "validation perplexity per token",
-    "validation_word_perplexity": "validation perplexity per word",
-    "validation_bits_per_byte": "validation bits per byte",
-}
+_LABELS = {f"validation_{name}": f"validation {score.title}" for name, score in TASK.metrics.items()}
 
 
 def plot_kl_histograms(

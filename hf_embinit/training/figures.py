@@ -20,29 +20,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MAX_VALUES = 4_000_000
-_METRICS = {
-    "validation_bleu": "validation BLEU",
-    "validation_matthews_correlation": "validation Matthews correlation",
-    "validation_spearmanr": "validation Spearman correlation",
-    "validation_f1": "validation F1",
-    "validation_accuracy": "validation accuracy",
-    "validation_perplexity": "validation perplexity",
-}
 
 
 def plot_learning_curve(
     history: Sequence[Mapping[str, Any]],
     path: str | os.PathLike[str],
     *,
-    metric: str | None = None,
+    scores: Mapping[str, str] | None = None,
     best_epoch: float | None = None,
     title: str = "",
 ) -> Path:
-    """Writes a PNG of training and validation loss by epoch and of `metric` (`validation_bleu`).
+    """Writes a PNG of training and validation loss by epoch, and of the first of `scores` that was measured:
+    name in the history (`validation_bleu`) -> label of its axis.
 
-    `history` is a run record's: rows with `epoch`, `train_loss`, `validation_loss`, ... Without `metric`, the
-    first of the usual ones that it has is drawn. `best_epoch` is marked in each panel. Raises
-    `InvalidArgumentError` when no row has a value to draw.
+    `history` is a run record's: rows with `epoch`, `train_loss`, `validation_loss`, ... `best_epoch` is
+    marked in each panel. Raises `InvalidArgumentError` when no row has a value to draw.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -50,12 +42,9 @@ def plot_learning_curve(
         ("train_loss", "training loss", ORANGE, "--", "s"),
         ("validation_loss", "validation loss", BLUE, "-", "o"),
     ]
-    if metric is None:
-        measured = {name for row in history for name, value in row.items() if value is not None}
-        metric = next((name for name in _METRICS if name in measured), None)
-    panels: list[list[tuple[str, str, str, str, str]]] = [losses]
-    if metric is not None:
-        panels.append([(metric, _METRICS.get(metric, metric.replace("_", " ")), GREEN, "-", "o")])
+    measured = {name for row in history for name, value in row.items() if value is not None}
+    drawn = [(name, label, GREEN, "-", "o") for name, label in (scores or {}).items() if name in measured]
+    panels = [losses, *([drawn[:1]] if drawn else [])]
     if not any(row.get(line[0]) is not None for row in history for panel in panels for line in panel):
         raise InvalidArgumentError("history has no losses and no metric to draw")
     figure, (axes,) = new_figure(5.2 * len(panels), 3.8, columns=len(panels))

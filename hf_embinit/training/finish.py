@@ -14,6 +14,7 @@ from ..cards import CARD_SAMPLES, write_card
 from ..manifest import read_manifest, row_ids
 from ..records import RunRecord, samples_name, write_record
 from ..tables import EmbeddingTables, input_positions
+from ..tasks import task_of
 from .callbacks import input_scale
 from .figures import plot_embedding_distribution, plot_learning_curve
 
@@ -45,9 +46,12 @@ def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
 def draw_learning_curve(folder: Path, record: RunRecord) -> None:
     """Losses and scores by epoch."""
     if any("validation_loss" in row for row in record.history):
+        task = task_of(record.task, record.metrics)
+        titles = {name: task.metrics[name].title for name in task.drawn} if task else {}
         plot_learning_curve(
             record.history,
             folder / "figures" / "learning_curve.png",
+            scores={f"validation_{name}": f"validation {title}" for name, title in titles.items()},
             best_epoch=record.best_epoch,
             title=record.title,
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from .callbacks import (
     EpochClock,
     best_row,
     changed_tensors,
+    freeze_all_but_embeddings,
     keep_checkpoints_whole,
     table_statistics,
     train_seconds,
@@ -62,6 +65,13 @@ class Run:
     costs: dict[str, float] = field(default_factory=dict, init=False)
     """Further entries of the record's `runtime`: `surgery_seconds`, the CPU seconds of a surgery."""
 
+    @contextmanager
+    def timed(self, cost: str) -> Iterator[None]:
+        """Puts the CPU seconds of a block among the costs, under a name such as `surgery_seconds`."""
+        begin = time.process_time()
+        yield
+        self.costs[cost] = time.process_time() - begin
+
 
 def start(
     task: TaskSpec, args: TrainingArguments, *flags: Any, hub: PushTarget | None = None, **names: str
@@ -85,9 +95,8 @@ def start(
     identity = {name: str(names.get(name) or given[name]) for name in ("dataset", "init", "tokenizer")}
     if hub is None:
         others = {name: value for name, value in identity.items() if name != "init"}
-        (hub,) = prepare_push(
-            args, [identity["init"]], task=task.name, **others, seed=args.seed, arguments=arguments
-        )
+        others |= {"task": task.record_name, "seed": args.seed}
+        (hub,) = prepare_push(args, [identity["init"]], **others, arguments=arguments)
     set_seed(args.seed)
     return Run(
         task,
@@ -133,18 +142,19 @@ def run(
     tokenizer: Any,
     *,
     report: InitReport | None = None,
-    frozen: Mapping[str, Mapping[str, Any]] | None = None,
+    freeze_rest: bool = False,
 ) -> str:
     """Trains, tests, writes the run folder and publishes it if asked to; returns a summary to print.
 
     `models` are one model, or several that are trained together, by the name of their sub-folder. `report` is
-    that of `initialize`. `frozen` holds the tensors of each model that must not change, by the model's name
-    ("" for one alone). The summary is empty in all processes but the first.
+    that of `initialize`. With `freeze_rest` the input embeddings alone are trained, and nothing else may
+    change. The summary is empty in all processes but the first.
     """
     models = {"": models} if isinstance(models, PreTrainedModel) else models
     first, args = next(iter(models.values())), run.args
     parameters = first.num_parameters()
     choose_threads(args, parameters)
+    frozen = {name: freeze_all_but_embeddings(m) for name, m in models.items()} if freeze_rest else {}
     statistics = {
         f"{name}/{table}".lstrip("/"): values
         for name, model in models.items()
@@ -167,7 +177,7 @@ def run(
         return ""
     if len(models) > 1:
         _save(models, tokenizer, run.folder)
-    metrics = outcome.metrics | _unchanged(data, models, frozen or {})
+    metrics = outcome.metrics | _unchanged(data, models, frozen)
     best = None
     if args.load_best_model_at_end and history:
         metric = str(args.metric_for_best_model).removeprefix("eval_")
@@ -175,7 +185,7 @@ def run(
         metrics = {k: v for k, v in (best or {}).items() if k.startswith("validation_")} | metrics
     seconds = train_seconds(log)
     record = RunRecord(
-        task=run.task.name,
+        task=run.task.record_name,
         dataset=run.dataset,
         init=run.init,
         tokenizer=run.tokenizer,

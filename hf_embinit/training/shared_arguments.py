@@ -8,9 +8,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
+from .. import surgery
 from ..errors import InvalidArgumentError
+from ..hub import load_pretrained_tokenizer
 from ..initializers import get_initializer
+from ..tasks import TaskSpec, given_vectors
+from ..vectors import PretrainedVectors
 
 
 def flag(default: Any, text: str, *, choices: Sequence[str] | None = None) -> Any:
@@ -41,18 +46,64 @@ def every_epoch() -> dict[str, Any]:
     }
 
 
+def at_steps() -> dict[str, Any]:
+    """Settings of the Trainer: save every 500 optimizer steps, keep the last; a callback asks to evaluate."""
+    return {
+        "eval_strategy": "no",
+        "save_strategy": "steps",
+        "save_steps": 500,
+        "logging_steps": 100,
+        "save_total_limit": 1,
+        **on_this_machine(),
+    }
+
+
 def on_this_machine() -> dict[str, Any]:
     """Settings of the Trainer that do not change a result."""
     return {"ddp_find_unused_parameters": False, "dataloader_pin_memory": torch.cuda.is_available()}
 
 
+def default_folder(recipe: str, *parts: str | None, seed: int) -> str:
+    """A default `--output_dir`: `runs/<recipe>/<part>-<part>-seed<seed>`.
+
+    Of a path or Hub id the last name stands there; parts that are None or empty are left out.
+    """
+    names = [part.rstrip("/").split("/")[-1] for part in parts if part]
+    return f"runs/{recipe}/{'-'.join(names)}-seed{seed}"
+
+
+def chosen_init(args: Any) -> str | None:
+    """The initialiser of a run: `--init`, else xavier where embeddings are new; None keeps those of a trained
+    model."""
+    new = getattr(args, "model", "vanilla") == "vanilla" or getattr(args, "reinitialize_embeddings", False)
+    return args.init or ("xavier" if new else None)
+
+
 @dataclass
 class InitArguments:
-    """The options of the initialiser."""
+    """Where the token embeddings of a model come from."""
 
+    init: str | None = flag(
+        None,
+        "Name of the initialiser of the embedding tables; `python -m hf_embinit list` shows them. Default: "
+        "xavier for a new model; a trained one keeps its embeddings.",
+    )
     init_options: list[str] | None = field(
         default=None,
         metadata={"help": "Options of the --init, each name=value, such as `mode=rows` of `glove_shuffled`."},
+    )
+    tokenizer: str | None = flag(
+        None,
+        "`words` (spaCy rules, lower-cased), `bert`, `mbert`, `t5`, `mt5`, `gpt2`, a Hub id or a folder. "
+        "Default: that of the data set, mostly words; a trained model has its own.",
+    )
+    vectors: str | None = flag(
+        None,
+        "Vectors for the --init: a file, a checkpoint folder or a Hub id. Default: those behind its name; "
+        "for an embedded corpus, GloVe trained on its text.",
+    )
+    allow_pickle: bool = flag(
+        False, "Read a model or vectors that have no safetensors from their .bin files."
     )
 
     def options_of(self, init: str | None) -> dict[str, Any]:
@@ -72,6 +123,30 @@ class InitArguments:
         if init is not None:
             get_initializer(init).check_options(options)
         return options
+
+    def vectors_for(
+        self,
+        task: TaskSpec,
+        dataset: str,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        language: str,
+        *,
+        target: bool = False,
+    ) -> PretrainedVectors | None:
+        """What the initialiser reads for the words of one language: the vectors that were given, or those of
+        an embedded corpus. None when it reads none, or has a source of its own.
+
+        `target` is for the second vocabulary of a tokenizer, with `--target_vectors` where they are given.
+        """
+        init = chosen_init(self)
+        given = (getattr(self, "target_vectors", None) if target else None) or self.vectors
+        if init is None or "vectors" not in get_initializer(init).needs:
+            return None
+        if given is None:
+            width = model.get_input_embeddings().embedding_dim
+            return task.default_vectors(dataset, init, tokenizer, language, dim=width)
+        return given_vectors(given, tokenizer, target=target, allow_pickle=self.allow_pickle)
 
 
 @dataclass
@@ -116,14 +191,79 @@ class VanillaArguments(InitArguments):
         }
         return VanillaTransformerConfig(vocab_size=len(tokenizer), **sizes, **special, **settings)
 
-    def refuse_shapes(self, model: str) -> None:
+    def refuse_shapes(self) -> None:
         """Raises `InvalidArgumentError` when a flag that shapes a vanilla model is given with another one."""
-        for f in fields(self):
+        model = getattr(self, "model", "vanilla")
+        for f in fields(self) if model != "vanilla" else ():
             value = getattr(self, f.name)
             if value is not None and f.metadata["help"].startswith("Vanilla:"):
                 raise InvalidArgumentError(
                     f"--{f.name} {value} shapes the vanilla encoder; --model {model} has its own"
                 )
+
+
+def changed_by(init: str | None, surgery: str | None) -> str:
+    """What is done to a model before training, as its record names it: `bert_xavier+reversed`, or `none`."""
+    return "+".join(step for step in (init, surgery) if step) or "none"
+
+
+@dataclass
+class SurgeryArguments:
+    """What is done to a model before training, after its embeddings were initialised."""
+
+    surgery: str | None = flag(
+        None,
+        "What is done to the model before training, after --init: a name such as `reversed`, "
+        "`shuffled_embeddings`, `remove_last_6`, `clean`, or several joined by `+`. "
+        "`hf_embinit.surgery.list()` names them.",
+    )
+    donor: str | None = flag(
+        None, "Hub id or folder whose tokenizer and embeddings `--surgery donor_embeddings` puts in."
+    )
+
+    def options(self, init: str | None, vectors: str | None) -> dict[str, str]:
+        """The options of the surgery. Raises an `EmbinitError` for an unknown name, and for an option that
+        nothing reads; `vectors` are the initialiser's, where there is one."""
+        options = {} if self.donor is None else {"donor": self.donor}
+        if init is None and vectors is not None:
+            options["vectors"] = vectors  # for an initialiser among the steps
+        if self.surgery is not None:
+            surgery.check(self.surgery, tokenizer=object(), **options)
+        elif options:
+            name = next(iter(options))
+            reader = "--init" if name == "vectors" else "--surgery donor_embeddings"
+            raise InvalidArgumentError(
+                f"--{name} {options[name]!r} is given, but not {reader}, which reads it"
+            )
+        return options
+
+    def tokenizer_after(self, tokenizer: Any) -> Any:
+        """What reads the text once surgery is done: the donor's tokenizer, or the one that there is."""
+        if self.donor is None:
+            return tokenizer
+        return load_pretrained_tokenizer(self.donor, f"--donor {self.donor!r}")
+
+
+@dataclass
+class TwinArguments:
+    """Two models side by side, and what is recorded of them."""
+
+    twin_seeds: list[int] | None = field(
+        default=None,
+        metadata={
+            "help": "Two seeds of initialisation: train two models on the same batches. --seed is that of "
+            "the order of the data and of dropout."
+        },
+    )
+    knn_k: int = flag(10, "Neighbours a token, for KNN match similarity.")
+    knn_tokens: int | None = flag(
+        None, "Compare this many of the most frequent tokens among themselves. Default: all."
+    )
+    records_per_decade: int = flag(8, "Records for each factor of ten in optimizer steps.")
+
+    def seeds(self, seed: int) -> dict[str, int]:
+        """The seed of each model by the name of its sub-folder; one model, "", has that of the run."""
+        return {f"twin-{twin}": twin for twin in self.twin_seeds or ()} or {"": seed}
 
 
 @dataclass

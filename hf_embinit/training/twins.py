@@ -26,6 +26,8 @@ from ..records import RunRecord
 from ..tables import EmbeddingTables
 from ..tasks import Outcome, TaskData
 from ..tasks.language_modeling import TextData
+from .loop import Run
+from .shared_arguments import TwinArguments, chosen_init
 from .trajectory_figures import plot_trajectory
 
 logger = logging.getLogger(__name__)
@@ -141,16 +143,15 @@ class TwinRecorder(TrainerCallback):
         self.weights[: len(counts)] = counts[: len(self.weights)].double()
         self.max_grad_norm = max_grad_norm
         self.curves = list(RECORDED)
-        first = next(iter(twins.models.values()))
-        output = EmbeddingTables(first).output_tables
-        if output and output[0].tied_to is None and output[0].parameter.requires_grad:
-            self.curves.append(("output", "inner_product"))
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Makes the schedule."""
+        """Makes the schedule, and sees which tables are trained."""
         self.schedule = set(log_schedule(state.max_steps, self.per_decade))
+        output = EmbeddingTables(next(iter(self.twins.models.values()))).output_tables
+        if output and output[0].tied_to is None and output[0].parameter.requires_grad:
+            self.curves = [*RECORDED, ("output", "inner_product")]
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -238,12 +239,8 @@ class TwinData(TaskData):
         self,
         texts: TextData,
         models: Mapping[str, PreTrainedModel],
-        args: TrainingArguments,
-        *,
-        knn_k: int,
-        knn_tokens: int | None,
-        records_per_decade: int,
-        goes_on: bool,
+        run: Run,
+        twins: TwinArguments,
     ):
         self.texts, self.models = texts, models
         self.digests, self.train, self.validation = texts.digests, texts.train, texts.validation
@@ -251,15 +248,15 @@ class TwinData(TaskData):
         self.twins = Twins({self.suffix(name)[1:]: model for name, model in models.items()})
         recorder = TwinRecorder(
             self.twins,
-            per_decade=records_per_decade,
-            rows=compared_rows(next(iter(models.values())), counts, knn_tokens, knn_k),
+            per_decade=twins.records_per_decade,
+            rows=compared_rows(next(iter(models.values())), counts, twins.knn_tokens, twins.knn_k),
             counts=counts,
-            k=knn_k,
-            max_grad_norm=args.max_grad_norm,
+            k=twins.knn_k,
+            max_grad_norm=run.args.max_grad_norm,
         )
         self.callbacks = [recorder]  # before the clock: it asks for evaluations, which stop that
-        args.max_grad_norm = 0.0
-        args.eval_on_start = not goes_on
+        run.args.max_grad_norm = 0.0
+        run.args.eval_on_start = run.checkpoint is None
 
     def module(self, models: Mapping[str, Any]) -> Any:
         """Both models as one."""
@@ -304,16 +301,30 @@ class TwinData(TaskData):
         )
 
 
-def check_sharded(flag: str) -> None:
-    """Raises `InvalidArgumentError` under FSDP, for a flag of a run that compares whole tensors."""
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        raise InvalidArgumentError(f"{flag} compares whole tensors, which FSDP has cut up: use DDP")
+def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) -> None:
+    """Raises `InvalidArgumentError` for flags that do not go together, before any work.
+
+    `model` has the flags `model`, `init`, `min_frequency`, `reinitialize_embeddings` and `freeze_rest`.
+    """
+    for name in ("reinitialize_embeddings", "freeze_rest"):
+        if model.model == "vanilla" and getattr(model, name):
+            raise InvalidArgumentError(
+                f"--{name} is for a trained model: --model is 'vanilla', a new one; give a folder or Hub id"
+            )
+    if model.model != "vanilla" and model.min_frequency is not None:
+        raise InvalidArgumentError(
+            f"--min_frequency {model.min_frequency} with --model {model.model}: a trained model has its own "
+            "vocabulary (hf_embinit.prune_vocabulary makes it smaller)"
+        )
+    whole = "--freeze_rest" if model.freeze_rest else "--twin_seeds" if twins.twin_seeds else None
+    if whole and os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        raise InvalidArgumentError(f"{whole} compares whole tensors, which FSDP has cut up: use DDP")
+    if twins.twin_seeds is not None:
+        _check_twins(twins, args, model=model.model, init=chosen_init(model))
 
 
-def check_twins(
-    seeds: Sequence[int], args: TrainingArguments, records_per_decade: int, *, model: str, init: str | None
-) -> None:
-    """Raises `InvalidArgumentError` for flags that do not go with `--twin_seeds`."""
+def _check_twins(twins: TwinArguments, args: TrainingArguments, *, model: str, init: str | None) -> None:
+    seeds = twins.twin_seeds or []
     if len(set(seeds)) != 2 or len(seeds) != 2:
         given = " ".join(map(str, seeds))
         raise InvalidArgumentError(f"--twin_seeds {given}: give two different seeds, such as 0 1")
@@ -322,8 +333,8 @@ def check_twins(
             f"--twin_seeds with --model {model} would train the same model twice: add "
             "--reinitialize_embeddings or --init"
         )
-    if records_per_decade < 1:
-        raise InvalidArgumentError(f"--records_per_decade {records_per_decade}: give at least 1")
+    if twins.records_per_decade < 1:
+        raise InvalidArgumentError(f"--records_per_decade {twins.records_per_decade}: give at least 1")
     if args.fp16:
         raise InvalidArgumentError("--fp16 with --twin_seeds would clip scaled gradients: use --bf16")
     if args.load_best_model_at_end:

@@ -5,12 +5,12 @@ import pytest
 from hf_embinit import initializers
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
 from hf_embinit.initializers import (
-    DuplicateNameError,
     get_initializer,
     list_initializers,
     register_initializer,
     registry,
 )
+from hf_embinit.registry import DuplicateNameError
 
 SOURCES = ("glove", "bert", "mbert", "t5", "mt5", "pretrained")
 

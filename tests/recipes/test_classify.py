@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 import torch
-from builders import ROOT, tiny_tokenizers
-from safetensors.torch import load_file
+from builders import tiny_tokenizers
+from builders.recipes import (
+    Done,
+    kill_and_resume,
+    refuses_to_run_again,
+    run_in_two_processes,
+    run_recipe,
+    same_weights,
+)
 from transformers import (
     AlbertConfig,
     AlbertModel,
@@ -33,54 +30,14 @@ import hf_embinit
 from hf_embinit.records.aggregate import results_table
 from hf_embinit.records.record import RunRecord, read_record
 
-RECIPE = str(ROOT / "recipes" / "classify.py")
 COMMON = ["--num_train_epochs", "2", "--per_device_train_batch_size", "16", "--use_cpu"]
 COMMON += ["--disable_tqdm", "true"]
 SMALL = [*COMMON, "--d_model", "16", "--d_ff", "32", "--num_layers", "2", "--num_heads", "2"]
 SAMPLES = ["--max_train_samples", "96", "--max_eval_samples", "16", "--max_predict_samples", "16"]
 
 
-@dataclass
-class Done:
-    """What a run printed and how it ended."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture(scope="module")
-def recipe():
-    spec = importlib.util.spec_from_file_location("classify", RECIPE)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    with patch.dict(sys.modules, classify=module):  # dataclasses look their module up
-        spec.loader.exec_module(module)
-        yield module
-
-
-@pytest.fixture(scope="module")
-def classify(recipe):
-    """Runs the recipe in this process, which spares its imports; gives what a process would."""
-
-    def run(*arguments: str, **env: str) -> Done:
-        out, err = io.StringIO(), io.StringIO()
-        code: int | str | None = 0
-        with (
-            patch.dict(os.environ, env),
-            patch.object(sys, "argv", [RECIPE, *arguments]),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            try:
-                recipe.run_main(recipe.main)
-            except SystemExit as exit:
-                code = exit.code
-        if isinstance(code, str):
-            return Done(1, out.getvalue(), err.getvalue() + code)
-        return Done(code or 0, out.getvalue(), err.getvalue())
-
-    return run
+def classify(*arguments: str, **env: str) -> Done:
+    return run_recipe("classify", *arguments, **env)
 
 
 def write_rows(path: Path, rows: Sequence[dict]) -> Path:
@@ -150,7 +107,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished(classify, folder, tmp_path_factory) -> tuple[Path, Done]:
+def finished(folder, tmp_path_factory) -> tuple[Path, Done]:
     """One finished run of two epochs and what it printed."""
     path = tmp_path_factory.mktemp("runs") / "xavier"
     done = classify("--task", str(folder), *SMALL, "--output_dir", str(path), "--seed", "3")
@@ -203,58 +160,19 @@ def test_the_kept_weights_give_the_recorded_predictions(finished) -> None:
     assert (event["event"], event["init"], event["seed"]) == ("initialize", "xavier", 3)
 
 
-def test_a_finished_folder_is_refused(finished, classify, folder) -> None:
-    path, _ = finished
-    before = (path / "results.json").read_bytes()
-    again = classify("--task", str(folder), *SMALL, "--output_dir", str(path))
-    assert again.returncode == 1 and "holds a finished run" in again.stderr
-    assert (path / "results.json").read_bytes() == before
+def test_a_finished_folder_is_refused(finished, folder) -> None:
+    assert refuses_to_run_again("classify", "--task", str(folder), *SMALL, folder=finished[0])
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-
-
-def test_a_killed_run_resumes_to_the_same_weights(finished, classify, folder, tmp_path) -> None:
-    path, _ = finished
-    arguments = ["--task", str(folder), *SMALL, "--output_dir", str(tmp_path), "--seed", "3"]
-    process = subprocess.Popen(
-        [sys.executable, RECIPE, *arguments],
-        env=environment(),
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.time() + 250
-    while not list(tmp_path.glob("checkpoint-*/trainer_state.json")):
-        assert process.poll() is None and time.time() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    if not (tmp_path / "results.json").exists():
-        refused = classify(*arguments)
-        assert refused.returncode == 1 and "--resume_from_checkpoint" in refused.stderr
-        resumed = classify(*arguments, "--resume_from_checkpoint", "last")
-        assert resumed.returncode == 0, resumed.stderr[-3000:]
-    ours, theirs = (load_file(f / "model.safetensors") for f in (tmp_path, path))
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert read_record(tmp_path).metrics == read_record(path).metrics
+def test_a_killed_run_resumes_to_the_same_weights(finished, folder, tmp_path) -> None:
+    kill_and_resume("classify", "--task", str(folder), *SMALL, "--seed", "3", folder=tmp_path)
+    assert same_weights(tmp_path, finished[0])
+    assert read_record(tmp_path).metrics == read_record(finished[0]).metrics
 
 
 def test_two_processes_count_each_text_once(folder, tmp_path) -> None:
-    # `--cpu --num_processes 2` would silently start one process
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--main_process_port", "0", RECIPE, "--task", str(folder), *SMALL]
-    done = subprocess.run(
-        [*command, "--output_dir", str(tmp_path), "--per_device_eval_batch_size", "5"],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=280,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    batches = ["--per_device_eval_batch_size", "5", "--output_dir", str(tmp_path)]
+    printed = run_in_two_processes("classify", "--task", str(folder), *SMALL, *batches)
     record = read_record(tmp_path)
     assert record.runtime["world_size"] == 2
     assert record.history[-1]["step"] == 2 * 3  # 96 texts, 2 x 16 a step
@@ -262,17 +180,17 @@ def test_two_processes_count_each_text_once(folder, tmp_path) -> None:
     assert [row["text"] for row in rows] == [row["sentence"] for row in reviews(20, 200)]
     right = sum(row["label"] == row["prediction"] for row in rows)
     assert record.metrics["test_accuracy"] == pytest.approx(right / 20)
-    assert done.stdout.count("trained model:") == 1
+    assert printed.count("trained model:") == 1
 
 
-def glue_run(classify, tmp_path: Path, *arguments: str) -> RunRecord:
+def glue_run(tmp_path: Path, *arguments: str) -> RunRecord:
     done = classify(*arguments, *SAMPLES, "--output_dir", str(tmp_path / "run"))
     assert done.returncode == 0, done.stderr[-3000:]
     return read_record(tmp_path / "run")
 
 
-def test_glue_is_scored_on_its_validation_set(classify, glue, tmp_path) -> None:
-    record = glue_run(classify, tmp_path, "--task", "sst2", "--data_dir", str(glue), *SMALL)
+def test_glue_is_scored_on_its_validation_set(glue, tmp_path) -> None:
+    record = glue_run(tmp_path, "--task", "sst2", "--data_dir", str(glue), *SMALL)
     assert not [name for name in record.metrics if name.startswith("test_")]
     assert record.metrics["validation_accuracy"] == max(row["validation_accuracy"] for row in record.history)
     rows = predictions(tmp_path / "run" / "validation_predictions.jsonl")
@@ -283,8 +201,8 @@ def test_glue_is_scored_on_its_validation_set(classify, glue, tmp_path) -> None:
     assert "| validation accuracy |" in table and f"{record.metrics['validation_accuracy']:.3f}" in table
 
 
-def test_embedded_pairs_are_scored_matched_and_mismatched(classify, tmp_path) -> None:
-    record = glue_run(classify, tmp_path, "--task", "entailment", *SMALL)
+def test_embedded_pairs_are_scored_matched_and_mismatched(tmp_path) -> None:
+    record = glue_run(tmp_path, "--task", "entailment", *SMALL)
     for split in ("validation", "test"):
         names = {f"{split}_accuracy", f"{split}_accuracy_mismatched"}
         assert names <= set(record.metrics)
@@ -295,14 +213,14 @@ def test_embedded_pairs_are_scored_matched_and_mismatched(classify, tmp_path) ->
         assert record.metrics[name] == pytest.approx(sum(right) / 16)
 
 
-def test_the_default_task_needs_no_data(classify, tmp_path) -> None:
-    record = glue_run(classify, tmp_path, *SMALL, "--init", "xavier")
+def test_the_default_task_needs_no_data(tmp_path) -> None:
+    record = glue_run(tmp_path, *SMALL, "--init", "xavier")
     assert record.dataset == "sentiment" and record.arguments["tokenizer"] == "words"
 
 
-def test_a_taken_apart_encoder_is_fine_tuned(classify, folder, bert, tmp_path) -> None:
+def test_a_taken_apart_encoder_is_fine_tuned(folder, bert, tmp_path) -> None:
     record = glue_run(
-        classify, tmp_path, "--task", str(folder), "--model", str(bert), *COMMON,
+        tmp_path, "--task", str(folder), "--model", str(bert), *COMMON,
         "--surgery", "reversed+shuffled_embeddings+remove_last_1", "--bf16",
     )  # fmt: skip
     assert record.init == "reversed+shuffled_embeddings+remove_last_1"
@@ -328,10 +246,8 @@ def test_a_taken_apart_encoder_is_fine_tuned(classify, folder, bert, tmp_path) -
     assert "changed by `reversed+shuffled_embeddings+remove_last_1`" in text and "zhang2021general" in text
 
 
-def test_scores_are_predicted_where_labels_are_numbers(classify, glue, bert, tmp_path) -> None:
-    record = glue_run(
-        classify, tmp_path, "--task", "stsb", "--data_dir", str(glue), "--model", str(bert), *COMMON
-    )
+def test_scores_are_predicted_where_labels_are_numbers(glue, bert, tmp_path) -> None:
+    record = glue_run(tmp_path, "--task", "stsb", "--data_dir", str(glue), "--model", str(bert), *COMMON)
     assert record.init == "none"
     assert {"validation_spearmanr", "validation_pearsonr"} <= set(record.metrics)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
@@ -341,12 +257,8 @@ def test_scores_are_predicted_where_labels_are_numbers(classify, glue, bert, tmp
     assert "started from" in (tmp_path / "run" / "README.md").read_text()
 
 
-def test_word_embeddings_of_a_pretrained_model_are_initialised_again(
-    classify, folder, bert, tmp_path
-) -> None:
-    record = glue_run(
-        classify, tmp_path, "--task", str(folder), "--model", str(bert), *COMMON, "--init", "xavier"
-    )
+def test_word_embeddings_of_a_pretrained_model_are_initialised_again(folder, bert, tmp_path) -> None:
+    record = glue_run(tmp_path, "--task", str(folder), "--model", str(bert), *COMMON, "--init", "xavier")
     assert record.init == "xavier"
     ours, theirs = (
         AutoModelForSequenceClassification.from_pretrained(f) for f in (tmp_path / "run" / "init", bert)
@@ -356,14 +268,14 @@ def test_word_embeddings_of_a_pretrained_model_are_initialised_again(
     assert torch.equal(*layers)
 
 
-def test_the_donors_tokenizer_reads_the_text(classify, folder, bert, tmp_path) -> None:
+def test_the_donors_tokenizer_reads_the_text(folder, bert, tmp_path) -> None:
     donor = tmp_path / "donor"
     tokenizer = tiny_tokenizers.tokenizer("wordpiece", 280)
     config = BertConfig.from_pretrained(bert, vocab_size=len(tokenizer))
     BertModel(config).save_pretrained(donor)
     tokenizer.save_pretrained(donor)
     glue_run(
-        classify, tmp_path, "--task", str(folder), "--model", str(bert), *COMMON,
+        tmp_path, "--task", str(folder), "--model", str(bert), *COMMON,
         "--surgery", "donor_embeddings", "--donor", str(donor),
     )  # fmt: skip
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "run")
@@ -390,7 +302,7 @@ def bad_data(tmp_path: Path, **splits: Sequence[dict]) -> list[str]:
         ({"train": [{"body": "a", "label": 1}]}, "--text_columns"),
     ],
 )
-def test_data_that_cannot_be_learnt_from(classify, tmp_path, splits, sentence) -> None:
+def test_data_that_cannot_be_learnt_from(tmp_path, splits, sentence) -> None:
     done = classify(*bad_data(tmp_path, **splits), *SMALL, "--output_dir", str(tmp_path / "run"))
     assert done.returncode == 1 and sentence in done.stderr, done.stderr[-2000:]
     assert not list((tmp_path / "run").glob("checkpoint-*"))
@@ -415,7 +327,7 @@ def test_data_that_cannot_be_learnt_from(classify, tmp_path, splits, sentence) -
         (["--text_columns", "body"], "--text_columns body: 'body' is not in the train split"),
     ],
 )
-def test_bad_input_is_one_clear_error(classify, folder, tmp_path, arguments, sentence) -> None:
+def test_bad_input_is_one_clear_error(folder, tmp_path, arguments, sentence) -> None:
     given = dict(zip(arguments[::2], arguments[1::2], strict=True))
     small = COMMON if "--model" in given else SMALL
     done = classify(
@@ -427,19 +339,19 @@ def test_bad_input_is_one_clear_error(classify, folder, tmp_path, arguments, sen
     assert not (tmp_path / "run" / "results.json").exists()
 
 
-def test_a_split_that_is_absent_is_named(classify, glue, tmp_path) -> None:
+def test_a_split_that_is_absent_is_named(glue, tmp_path) -> None:
     done = classify("--task", "mnli", "--data_dir", str(glue), *SMALL, "--output_dir", str(tmp_path))
     assert done.returncode == 1 and "has no train split; give --train_file" in done.stderr
 
 
-def test_a_pretrained_model_takes_no_vanilla_flags(classify, folder, bert, tmp_path) -> None:
+def test_a_pretrained_model_takes_no_vanilla_flags(folder, bert, tmp_path) -> None:
     done = classify(
         "--task", str(folder), "--model", str(bert), *SMALL, "--output_dir", str(tmp_path / "run")
     )
     assert done.returncode == 1 and "--d_model 16 shapes the vanilla encoder" in done.stderr
 
 
-def test_a_tokenizer_and_a_length_that_do_not_fit(classify, folder, bert, tmp_path) -> None:
+def test_a_tokenizer_and_a_length_that_do_not_fit(folder, bert, tmp_path) -> None:
     tiny_tokenizers.tokenizer("wordpiece", 400).save_pretrained(tmp_path / "larger")
     model = ["--task", str(folder), "--model", str(bert), *COMMON, "--output_dir", str(tmp_path / "run")]
     done = classify(*model, "--tokenizer", str(tmp_path / "larger"))
@@ -448,7 +360,7 @@ def test_a_tokenizer_and_a_length_that_do_not_fit(classify, folder, bert, tmp_pa
     assert done.returncode == 1 and "--max_length 129 is more than the 128 positions" in done.stderr
 
 
-def test_a_model_without_a_list_of_layers(classify, folder, bert, tmp_path) -> None:
+def test_a_model_without_a_list_of_layers(folder, bert, tmp_path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(bert)
     sizes = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24, "embedding_size": 8}
     AlbertModel(AlbertConfig(vocab_size=len(tokenizer), **sizes)).save_pretrained(tmp_path / "albert")
@@ -459,7 +371,7 @@ def test_a_model_without_a_list_of_layers(classify, folder, bert, tmp_path) -> N
     assert not list((tmp_path / "run").glob("checkpoint-*"))
 
 
-def test_vectors_with_nan(classify, folder, tmp_path) -> None:
+def test_vectors_with_nan(folder, tmp_path) -> None:
     vectors = tmp_path / "v.txt"
     vectors.write_text("".join(f"{word} {'nan' if word == 'plot' else 1} " + "0.5 " * 14 + "2\n" for word in
                                ("film", "plot", "cast", "is", "the")))  # fmt: skip
@@ -469,7 +381,7 @@ def test_vectors_with_nan(classify, folder, tmp_path) -> None:
     assert not list((tmp_path / "run").glob("checkpoint-*"))
 
 
-def test_help_explains_every_flag_of_ours(classify) -> None:
+def test_help_explains_every_flag_of_ours() -> None:
     done = classify("--help")
     assert done.returncode == 0
     assert "accelerate launch recipes/classify.py --init glove_xavier" in done.stdout

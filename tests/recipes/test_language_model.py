@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import math
 import os
-import runpy
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
-from builders import ROOT
+from builders.recipes import (
+    kill_and_resume,
+    refuses_to_run_again,
+    run_in_two_processes,
+    run_recipe,
+    same_weights,
+)
 from builders.tiny_tokenizers import model as tiny_model
 from builders.tiny_tokenizers import texts, tokenizer
 from safetensors.torch import load_file
@@ -28,7 +26,6 @@ from hf_embinit.measures.knn import knn_match_similarity
 from hf_embinit.records.record import RunRecord, read_record
 from hf_embinit.training.twins import log_schedule
 
-RECIPE = str(ROOT / "recipes" / "language_model.py")
 WORDS = "--tokenizer words --min_frequency 1"
 SIZES = "--d_model 16 --d_ff 32 --num_layers 1 --num_heads 2 --block_size 16"
 SMALL = "--use_cpu --disable_tqdm true --per_device_train_batch_size 4 --num_train_epochs 2"
@@ -37,27 +34,9 @@ INPUT = "model.decoder.embed_tokens.weight"
 
 
 def start(*arguments: str) -> tuple[int, str, str]:
-    """Status, output and errors of the recipe, run in this process: importing everything takes seconds."""
-    out, err = io.StringIO(), io.StringIO()
-    status: object = 0
-    argv = mock.patch.object(sys, "argv", [RECIPE, *arguments])
-    with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            runpy.run_path(RECIPE, run_name="__main__")
-        except SystemExit as end:
-            status = end.code
-    if isinstance(status, str):  # what the interpreter does with it
-        err.write(status)
-        status = 1
-    return int(status or 0), out.getvalue(), err.getvalue()  # type: ignore[call-overload]
-
-
-def command(*arguments: str, launcher: tuple[str, ...] = ()) -> list[str]:
-    return [*(launcher or (sys.executable,)), RECIPE, *arguments]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    """Status, output and errors of the recipe."""
+    done = run_recipe("language_model", *arguments)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.fixture(scope="module")
@@ -124,19 +103,13 @@ def test_one_model_leaves_a_complete_run_folder(alone) -> None:
 
 
 def test_a_finished_folder_is_refused(alone, flags) -> None:
-    folder, _ = alone
-    before = (folder / "results.json").read_bytes()
-    status, _, err = start(*flags, "--output_dir", str(folder))
-    assert status == 1 and "holds a finished run" in err
-    assert (folder / "results.json").read_bytes() == before
+    assert refuses_to_run_again("language_model", *flags, folder=alone[0])
 
 
 def test_each_twin_is_the_model_that_it_would_be_alone(twins, alone, flags, tmp_path) -> None:
     """Same data order, clipping and steps; nothing passes from one to the other."""
     run(tmp_path, *flags, *f"{WORDS} {ALONE} --seed 1 --data_seed 0".split())
-    for ours, theirs in ((twins / "twin-0", alone[0]), (twins / "twin-1", tmp_path)):
-        a, b = load_file(ours / "model.safetensors"), load_file(theirs / "model.safetensors")
-        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+    assert same_weights(twins / "twin-0", alone[0]) and same_weights(twins / "twin-1", tmp_path)
 
 
 def test_twins_are_recorded_on_a_logarithmic_schedule(twins) -> None:
@@ -177,28 +150,9 @@ def test_killed_twins_resume_to_the_same_results(experiment, twins, flags, tmp_p
     arguments = [*flags, *experiment.format(twin=twins / "twin-0").split()]
     whole, _ = run(tmp_path / "whole", *arguments)
     folder = tmp_path / "killed"
-    arguments += ["--output_dir", str(folder)]
-    process = subprocess.Popen(
-        command(*arguments),
-        env=environment(),
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.time() + 250
-    while not list(folder.glob("checkpoint-*/trainer_state.json")):
-        assert process.poll() is None and time.time() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    if not (folder / "results.json").exists():
-        status, _, err = start(*arguments)
-        assert status == 1 and "--resume_from_checkpoint" in err
-        status, _, err = start(*arguments, "--resume_from_checkpoint", "last")
-        assert status == 0, err[-3000:]
-    for twin in sorted((tmp_path / "whole").glob("twin-*")):
-        a, b = (load_file(f / twin.name / "model.safetensors") for f in (folder, tmp_path / "whole"))
-        assert all(torch.equal(a[name], b[name]) for name in b)
+    kill_and_resume("language_model", *arguments, folder=folder)
+    pairs = sorted((tmp_path / "whole").glob("twin-*"))
+    assert len(pairs) == 2 and all(same_weights(folder / twin.name, twin) for twin in pairs)
     resumed = read_record(folder)
     assert [untimed(row) for row in resumed.history] == [untimed(row) for row in whole.history]
     assert resumed.metrics == whole.metrics
@@ -279,6 +233,7 @@ def test_gpt2_tokenizer_whole_and_compacted(data_folder, flags, tmp_path) -> Non
         ("--tokenizer recipes", "--tokenizer 'recipes'"),
         ("--model nobody/nothing", "--model nobody/nothing is no folder here"),
         ("--freeze_rest", "--freeze_rest is for a trained model"),
+        ("--init_options mode=rows --model {twin}", "--init_options ['mode=rows'] needs --init"),
         ("--reinitialize_embeddings", "--reinitialize_embeddings is for a trained model"),
         ("--min_frequency 2 --model {twin}", "--min_frequency 2 with --model"),
         ("--twin_seeds 1 1", "--twin_seeds 1 1: give two different seeds"),
@@ -313,20 +268,9 @@ def test_what_compares_whole_tensors_is_not_sharded(flags, tmp_path, monkeypatch
 
 
 def test_two_processes_write_one_result(flags, tmp_path) -> None:
-    launcher = (sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2")
-    launcher += ("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no")
-    launcher += ("--main_process_port", "0")
-    done = subprocess.run(
-        command(*flags, *WORDS.split(), "--output_dir", str(tmp_path), launcher=launcher),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=280,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    printed = run_in_two_processes("language_model", *flags, *WORDS.split(), "--output_dir", str(tmp_path))
     record = read_record(tmp_path)
-    assert record.runtime["world_size"] == 2 and done.stdout.count("trained model:") == 1
+    assert record.runtime["world_size"] == 2 and printed.count("trained model:") == 1
     one = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert record.metrics["test_loss"] < math.log(one.config.vocab_size)
 

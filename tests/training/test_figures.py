@@ -43,7 +43,10 @@ def curves(figure: Figure) -> dict[str, list[tuple[float, float]]]:
 
 
 def test_learning_curve_has_the_points_of_the_history(tmp_path: Path, drawn: list[Figure]) -> None:
-    path = plot_learning_curve(HISTORY, tmp_path / "figures" / "x.png", best_epoch=3.0, title="a $x_{$")
+    scores = {"validation_f1": "validation F1", "validation_bleu": "validation BLEU"}
+    path = plot_learning_curve(
+        HISTORY, tmp_path / "figures" / "x.png", scores=scores, best_epoch=3.0, title="a $x_{$"
+    )
     points = curves(drawn[0])
     assert points.pop("kept: epoch 3") == [(3.0, 0), (3.0, 1)]
     assert points == {
@@ -58,7 +61,7 @@ def test_learning_curve_has_the_points_of_the_history(tmp_path: Path, drawn: lis
 
 def test_one_row_without_a_metric_is_one_panel(tmp_path: Path, drawn: list[Figure]) -> None:
     row = {"epoch": 1.0, "train_loss": 3.0}
-    plot_learning_curve([row], tmp_path / "x.png")
+    plot_learning_curve([row], tmp_path / "x.png", scores={"validation_bleu": "validation BLEU"})
     assert curves(drawn[0]) == {"training loss": [(1.0, 3.0)]} and len(drawn[0].axes) == 1
 
 

@@ -14,8 +14,8 @@ from hf_embinit.vectors import PretrainedVectors
 
 
 def test_options_are_read_as_json_or_text():
-    assert InitArguments(["mode=rows"]).options_of("glove_shuffled") == {"mode": "rows"}
-    assert InitArguments(["scale=1e-5"]).options_of("mean_cov") == {"scale": 1e-5}
+    assert InitArguments(init_options=["mode=rows"]).options_of("glove_shuffled") == {"mode": "rows"}
+    assert InitArguments(init_options=["scale=1e-5"]).options_of("mean_cov") == {"scale": 1e-5}
     assert InitArguments().options_of("xavier") == InitArguments().options_of(None) == {}
 
 
@@ -30,7 +30,7 @@ def test_options_are_read_as_json_or_text():
 )
 def test_options_that_cannot_work_end_before_any_work(given, init, sentence):
     with pytest.raises(InvalidArgumentError, match=sentence):
-        InitArguments(given).options_of(init)
+        InitArguments(init_options=given).options_of(init)
 
 
 @pytest.mark.parametrize("mode", ["elements", "rows", "rows_and_columns"])
@@ -44,7 +44,7 @@ def test_every_way_to_shuffle_can_be_chosen(mode):
         )
     )
     vectors = PretrainedVectors(tokens, matrix, "mine", "wordpiece")
-    options = InitArguments([f"mode={mode}"]).options_of("pretrained_shuffled")
+    options = InitArguments(init_options=[f"mode={mode}"]).options_of("pretrained_shuffled")
     hf_embinit.initialize(model, "pretrained_shuffled", tokenizer=tokenizer, vectors=vectors, **options)
     (event,) = hf_embinit.read_manifest(model)
     assert event["options"] == {"mode": mode}

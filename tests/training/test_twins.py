@@ -16,8 +16,8 @@ from transformers import TrainerControl, TrainerState
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
 from hf_embinit.measures.knn import knn_match_similarity
 from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForCausalLM
+from hf_embinit.tasks.causal_models import build_tokenizer
 from hf_embinit.tasks.language_modeling import (
-    build_tokenizer,
     continuations,
     load_texts,
     pack_blocks,

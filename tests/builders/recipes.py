@@ -1,0 +1,108 @@
+"""Recipes as a user starts them: in this process, which spares their imports, or in one of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+from safetensors.torch import load_file
+
+from . import ROOT
+
+TWO_PROCESSES = (
+    *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
+    *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+    *("--main_process_port", "0"),
+)
+"""`--cpu --num_processes 2` would silently start one process."""
+
+
+@dataclass
+class Done:
+    """How a run ended and what it printed."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def run_recipe(name: str, *arguments: str, **env: str) -> Done:
+    """Runs `recipes/<name>.py` in this process, with more variables of the environment."""
+    path = str(ROOT / "recipes" / f"{name}.py")
+    out, err = io.StringIO(), io.StringIO()
+    status: object = 0
+    with (
+        patch.dict(os.environ, env),
+        patch.object(sys, "argv", [path, *arguments]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            status = end.code
+    if isinstance(status, str):  # what the interpreter does with it
+        return Done(1, out.getvalue(), err.getvalue() + status)
+    return Done(int(status or 0), out.getvalue(), err.getvalue())  # type: ignore[call-overload]
+
+
+def start_recipe(name: str, *arguments: str, launcher: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """Starts a recipe in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, *launcher, str(ROOT / "recipes" / f"{name}.py"), *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_in_two_processes(name: str, *arguments: str) -> str:
+    """What a run over two processes printed."""
+    process = start_recipe(name, *arguments, launcher=TWO_PROCESSES)
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err[-3000:]
+    return out
+
+
+def kill_and_resume(name: str, *arguments: str, folder: Path) -> None:
+    """Kills a run into `folder` at its first checkpoint, sees that it needs a flag, and lets it go on."""
+    arguments = (*arguments, "--output_dir", str(folder))
+    process = start_recipe(name, *arguments)
+    deadline = time.time() + 250
+    while not list(folder.glob("checkpoint-*/trainer_state.json")):
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    if not (folder / "results.json").exists():
+        refused = run_recipe(name, *arguments)
+        assert refused.returncode == 1 and "--resume_from_checkpoint" in refused.stderr
+        resumed = run_recipe(name, *arguments, "--resume_from_checkpoint", "last")
+        assert resumed.returncode == 0, resumed.stderr[-3000:]
+
+
+def same_weights(a: Path, b: Path) -> bool:
+    """Whether two folders hold the same tensors, bit for bit."""
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (a, b))
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def refuses_to_run_again(name: str, *arguments: str, folder: Path) -> bool:
+    """Whether a finished folder is left as it is, with a sentence."""
+    before = (folder / "results.json").read_bytes()
+    again = run_recipe(name, *arguments, "--output_dir", str(folder))
+    assert again.returncode == 1 and "holds a finished run" in again.stderr
+    return (folder / "results.json").read_bytes() == before
