@@ -10,6 +10,7 @@ from typing import Any
 from ..display import markdown_table
 from ..errors import RunFolderError
 from ..records import RESULTS_NAME, RunRecord, read_record, write_text
+from ..tasks import task_of
 from . import text as words
 from .cards import render_card, shown_scores
 
@@ -116,8 +117,9 @@ def _card(record: RunRecord, run: Path, folder: Path) -> str:
 
 def _config(record: RunRecord) -> dict[str, Any]:
     """As much of the model's config as follows from the record."""
-    vanilla = record.arguments.get("model", "vanilla") == "vanilla"
-    return {"model_type": "vanilla_transformer"} if vanilla else {}
+    task = task_of(record.task, record.metrics)
+    model = record.arguments.get("model") or (task.models[0] if task else None)
+    return {"model_type": "vanilla_transformer"} if model == "vanilla" else {}
 
 
 def _link(path: Path, folder: Path) -> str:

@@ -53,7 +53,8 @@ def parse_arguments(
         if argv and not argv[0].startswith("-"):
             settings = _read_settings(Path(argv.pop(0)), flags)
         for action in parser._actions:
-            if action.nargs in ("+", "*") and sum(word in action.option_strings for word in argv) > 1:
+            given = [word for word in argv if word.split("=")[0] in action.option_strings]
+            if action.nargs in ("+", "*") and len(given) > 1:
                 flag = action.option_strings[0]
                 raise InvalidArgumentError(
                     f"{flag} is given twice and only the last would count: put all after one"

@@ -14,6 +14,7 @@ from hf_embinit.cards.cards import hub_dataset, render_card, shown_scores
 from hf_embinit.errors import UnknownNameError
 from hf_embinit.records.aggregate import results_table
 from hf_embinit.registry import DuplicateNameError
+from hf_embinit.tasks import TASK_MODULES
 from hf_embinit.tasks.spec import (
     LOSS,
     TASKS,
@@ -52,6 +53,12 @@ def test_tasks_are_found_by_name_like_initialisers_and_surgeries() -> None:
         get_task("translatoin")
     with pytest.raises(DuplicateNameError, match="task 'translation' is registered already"):
         register_task(get_task("translation"))
+
+
+def test_every_module_that_registers_a_task_is_imported_for_it() -> None:
+    modules = (ROOT / "hf_embinit" / "tasks").glob("*.py")
+    found = {path.stem for path in modules if "= register_task(" in path.read_text(encoding="utf-8")}
+    assert found == set(TASK_MODULES)
 
 
 def test_a_record_leads_to_its_task() -> None:

@@ -53,6 +53,7 @@ def read(monkeypatch: pytest.MonkeyPatch):
     [
         (["--seeed", "1"], "unknown argument '--seeed'. Did you mean: --seed"),
         (["--seed", "one"], "invalid int value: 'one'"),
+        (["--label_names", "a", "--label_names=b"], "--label_names is given twice and only the last would"),
         (["settings.txt"], "'settings.txt' is neither a flag nor a .json or .yaml file"),
         (["missing.yaml"], "the settings file 'missing.yaml' does not exist"),
     ],
