@@ -142,16 +142,12 @@ class TwinRecorder(TrainerCallback):
         self.weights = torch.zeros(int(rows.max()) + 1, dtype=torch.float64)
         self.weights[: len(counts)] = counts[: len(self.weights)].double()
         self.max_grad_norm = max_grad_norm
-        self.curves = list(RECORDED)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Makes the schedule, and sees which tables are trained."""
+        """Makes the schedule."""
         self.schedule = set(log_schedule(state.max_steps, self.per_decade))
-        output = EmbeddingTables(next(iter(self.twins.models.values()))).output_tables
-        if output and output[0].tied_to is None and output[0].parameter.requires_grad:
-            self.curves = [*RECORDED, ("output", "inner_product")]
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -196,6 +192,13 @@ class TwinRecorder(TrainerCallback):
         row["record_seconds"] = time.perf_counter() - start
         state.log_history.append(row)
         logger.info("step %d: %s", state.global_step, {k: v for k, v in row.items() if k != "step"})
+
+    @property
+    def curves(self) -> list[tuple[str, Metric]]:
+        """`RECORDED`, and the output table where it is trained on its own."""
+        output = EmbeddingTables(next(iter(self.twins.models.values()))).output_tables
+        alone = output and output[0].tied_to is None and output[0].parameter.requires_grad
+        return [*RECORDED, ("output", "inner_product")] if alone else [*RECORDED]
 
     def similarities(self) -> dict[str, float]:
         """KNN match similarity of the first two models, by table and metric: `knn_<table>_<metric>`."""
