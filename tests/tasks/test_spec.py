@@ -57,7 +57,7 @@ def test_tasks_are_found_by_name_like_initialisers_and_surgeries() -> None:
 
 def test_every_module_that_registers_a_task_is_imported_for_it() -> None:
     modules = (ROOT / "hf_embinit" / "tasks").glob("*.py")
-    found = {path.stem for path in modules if "= register_task(" in path.read_text(encoding="utf-8")}
+    found = {path.stem for path in modules if "\nTASK = register_task(" in path.read_text("utf-8")}
     assert found == set(TASK_MODULES)
 
 
