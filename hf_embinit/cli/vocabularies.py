@@ -94,24 +94,22 @@ def _doctor_flags(parser: ArgumentParser) -> None:
     )
 
 
-_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-"""Patterns of the files of a checkpoint."""
-
-
 def _doctor(args: Namespace) -> Answer:
     if args.fix is not None:
         check_output(args.fix)
-    from ..hub import hub_snapshot
     from ..tables import save_checkpoint
     from ..vocabulary import doctor, repair
 
-    folder = args.model if Path(args.model).is_dir() else hub_snapshot(args.model, _FILES)
-    tokenizer = load_tokenizer(args, required=False)
-    found = doctor(folder, tokenizer, trust_remote_code=args.trust_remote_code)
+    tokenizer = load_tokenizer(args) if args.tokenizer is not None else None
+    found = doctor(args.model, tokenizer, trust_remote_code=args.trust_remote_code)
     lines = [str(finding) for finding in found] or ["nothing found"]
     data: dict[str, Any] = {"findings": [finding.to_dict() for finding in found]}
     if args.fix is not None:
-        model = load_model(args)
+        if (Path(args.model) / "adapter_config.json").is_file():
+            raise InvalidArgumentError(
+                f"--fix refills rows of a checkpoint, and {args.model} is an adapter: merge it first"
+            )
+        model, tokenizer = load_model(args), load_tokenizer(args, required=False)
         data["repaired"] = repair(model, tokenizer, seed=args.seed)
         save_checkpoint(model, args.fix, tokenizer, beside=args.model)
         lines.append(f"refilled {len(data['repaired'])} rows, saved: {args.fix}")

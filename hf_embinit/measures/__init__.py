@@ -21,6 +21,7 @@ from .statistics import (
     position_encoding_statistics,
     xavier_statistics,
 )
+from .unused import unused_distance
 
 __all__ = [
     "ENGLISH_LIKE",
@@ -52,6 +53,7 @@ __all__ = [
     "read_analogies",
     "table_4_transformations",
     "top1_agreement",
+    "unused_distance",
     "vocabulary_overlap",
     "xavier_statistics",
 ]

@@ -172,7 +172,7 @@ def grow(base: PreTrainedModel, manifest: dict[str, Any], rows: dict[str, Tensor
     if hasattr(model, "peft_config"):
         raise InvalidArgumentError("base has an adapter already: load the plain model first")
     tables = EmbeddingTables(model)
-    sizes = _sizes_at(manifest["events"], list(getattr(model.config, "embinit", None) or []), name)
+    sizes = sizes_at(manifest["events"], list(getattr(model.config, "embinit", None) or []), name)
     plan: list[tuple[Table, list[int]]] = []
     if _ties(tables) != manifest["tied"]:
         raise InvalidArgumentError(
@@ -278,7 +278,7 @@ def _side(event: dict[str, Any]) -> Side:
     return event.get("side") or (sides[0] if sides else "shared")
 
 
-def _sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int]:
+def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int]:
     """Rows that a base with the events `of_base` must have, by side, to be grown by the rest of `events`."""
     if events[: len(of_base)] != of_base:
         raise InvalidArgumentError(

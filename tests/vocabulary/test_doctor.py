@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 from builders.tiny_tokenizers import model, tokenizer
-from tokenizers import AddedToken
+from tokenizers import AddedToken, normalizers
 
 from hf_embinit import doctor, expand_vocabulary, read_manifest, repair
 from hf_embinit.__main__ import main
@@ -48,7 +48,61 @@ def break_tokenizer_size(m, t):
 
 
 def break_special_id(m, t):
-    m.config.eos_token_id = 7
+    m.config.eos_token_id = m.generation_config.eos_token_id = 7
+
+
+def break_generation(m, t):
+    m.generation_config.eos_token_id = [7, 9]
+
+
+def break_server_size(m, t):
+    m.config.vocab_size = 512
+
+
+def break_chat_token(m, t):
+    t.chat_template = "{{ messages }}<|turn|>"
+    t.add_tokens([AddedToken("<|turn|>", special=True)])
+    expand_table(m)
+    m.get_input_embeddings().weight.data[320] = 0
+
+
+def break_pad(m, t):
+    t.add_special_tokens({"pad_token": "<|pad|>"})
+    expand_table(m)
+    m.get_input_embeddings().weight.data[320] = 0
+
+
+def expand_table(m):
+    from hf_embinit import patch, unpatch
+
+    patch(m, "mean_cov", scale=1.0).resize_token_embeddings(384)
+    unpatch(m)
+
+
+def break_under_trained(m, t):
+    """Rows beyond the tokenizer as weight decay leaves them, and two tokens that never occurred."""
+    expand_table(m)
+    weight = m.get_input_embeddings().weight.data
+    weight.copy_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
+    unused = torch.randn(16, generator=torch.Generator().manual_seed(1))
+    for i in (150, 0, *range(320, 384)):
+        noise = torch.randn(16, generator=torch.Generator().manual_seed(i)) / 20
+        weight[i] = 0.1 * (unused + noise / (4 if i < 320 else 1))
+
+
+def break_timestamps(m, t):
+    m.generation_config.no_timestamps_token_id = 318
+
+
+def break_embedding_of_trained_model(m, t):
+    """As `from_pretrained` leaves a table whose name it does not find."""
+    m.transformer.ln_f.weight.data += torch.randn(16)
+    m.get_input_embeddings().weight.data = torch.randn(320, 16, generator=torch.Generator().manual_seed(0))
+
+
+def break_saving(m, t):
+    t._tokenizer.normalizer = normalizers.Lowercase()
+    t.save_pretrained = lambda folder: tokenizer("byte_level").save_pretrained(folder)
 
 
 def break_zero(m, t):
@@ -91,6 +145,16 @@ def break_equal_new_rows(m, t):
         (break_configured_id, "configured_id_beyond_rows", "error"),
         (break_tokenizer_size, "ids_beyond_rows", "error"),
         (break_special_id, "special_id_differs", "warning"),
+        (break_generation, "generation_config_disagrees", "warning"),
+        (break_server_size, "server_refuses_size", "error"),
+        (break_tokenizer_size, "server_refuses_size", "error"),
+        (break_chat_token, "chat_token_untrained", "error"),
+        (break_pad, "special_token_untrained", "warning"),
+        (break_under_trained, "under_trained", "note"),
+        (break_under_trained, "special_token_untrained", "warning"),
+        (break_timestamps, "timestamps_order", "error"),
+        (break_embedding_of_trained_model, "looks_never_loaded", "error"),
+        (break_saving, "splits_differently_after_saving", "error"),
         (break_zero, "rows_of_zeros", "warning"),
         (break_eos, "special_token_untrained", "error"),
         (break_nan, "rows_not_finite", "error"),

@@ -1,0 +1,40 @@
+"""How near each row of a table is to rows that training never reached (Land & Bartolo 2024)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ..errors import InvalidArgumentError
+
+_ITERATIONS = 60
+
+
+def unused_distance(table: Tensor, unused: Sequence[int], *, without_first_component: bool = False) -> Tensor:
+    """Cosine distance `[V]`, 0..2, of each row of a table `[V, D]` to the mean of the rows `unused`.
+
+    Land & Bartolo 2024, section 3.2: tokens that training never reached lie near the rows of tokens that are
+    known to be unused. What all rows have in common can hide that: `without_first_component` takes the
+    table's first right singular vector out of every row first. Rows of zeros get the distance 1. Raises
+    `InvalidArgumentError` for ids that the table lacks, or none.
+    """
+    wrong = [i for i in unused if not 0 <= i < len(table)]
+    if wrong or not len(unused):
+        raise InvalidArgumentError(f"unused={list(unused)[:5]}: expected ids from 0 to {len(table) - 1}")
+    rows = table.detach().float()
+    if without_first_component:
+        first = _first_component(rows)
+        rows = rows - torch.outer(rows @ first, first)
+    mean = rows[torch.as_tensor(list(unused), device=rows.device)].mean(0)
+    return 1 - torch.nn.functional.cosine_similarity(rows, mean[None], dim=1)
+
+
+def _first_component(rows: Tensor) -> Tensor:
+    """The first right singular vector `[D]`, by power iteration from the longest row."""
+    vector = rows[rows.norm(dim=1).argmax()]
+    for _ in range(_ITERATIONS):
+        vector = torch.nn.functional.normalize(vector, dim=0)
+        vector = rows.T @ (rows @ vector)
+    return torch.nn.functional.normalize(vector, dim=0)

@@ -1,0 +1,138 @@
+"""Checks of an adapter's folder: whether it fits its base, and whether a server can load it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import EmbinitError
+from ...foreign import read_json
+from ...hub import load_pretrained
+from ..adapters import MANIFEST, sizes_at
+from .case import Stored
+from .finding import Finding
+
+_TABLES = ("embed_tokens", "lm_head", "wte", "word_embeddings", "shared", "embed_in", "embed_out")
+
+
+@dataclass
+class AdapterCase:
+    """An adapter and what is known of its base."""
+
+    name: str
+    base: str
+    base_rows: int | None
+    """None where the base cannot be had."""
+    base_events: list[Any]
+    manifest: dict[str, Any] | None
+    """What `save_vocabulary` wrote beside the adapter."""
+    stored_rows: dict[str, int]
+    """Whole tables that are saved with it -> their rows."""
+    trained: list[int]
+    """Ids whose rows it trains."""
+    highest: int
+    """The highest id of the tokenizer beside it; -1 without one."""
+
+
+def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
+    """Reads an adapter's folder. Raises `EmbinitError` for files that are damaged."""
+    config = read_json(folder / "adapter_config.json")
+    stored = Stored.of_files([folder / "adapter_model.safetensors"])
+    base = str(config.get("base_model_name_or_path") or "")
+    rows, events = None, []
+    try:
+        from transformers import AutoConfig
+
+        found = load_pretrained(AutoConfig, base, f"the base {base!r}")
+        rows = vars(found.get_text_config()).get("vocab_size")
+        events = list(getattr(found, "embinit", None) or [])
+    except EmbinitError:
+        pass
+    tokens = config.get("trainable_token_indices") or {}
+    groups = list(tokens.values()) if isinstance(tokens, dict) else [tokens]
+    return AdapterCase(
+        name=str(folder),
+        base=base,
+        base_rows=rows,
+        base_events=events,
+        manifest=read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None,
+        stored_rows={
+            name: shape[0]
+            for name, shape in stored.shapes.items()
+            if len(shape) == 2 and name.endswith(".weight") and name.split(".")[-2] in _TABLES
+        },
+        trained=sorted({i for group in groups for i in group if isinstance(i, int)}),
+        highest=max(tokenizer.get_vocab().values(), default=-1) if tokenizer is not None else -1,
+    )
+
+
+def base_is_missing(case: AdapterCase) -> Iterator[Finding]:
+    """The base is neither on disk nor reachable."""
+    if case.base_rows is None:
+        yield Finding(
+            "note",
+            "adapter_base_unknown",
+            f"the base {case.base!r} of {case.name} cannot be read, so that sizes are not compared",
+            "Set base_model_name_or_path in adapter_config.json to its folder or Hub id",
+        )
+
+
+def base_has_another_size(case: AdapterCase) -> Iterator[Finding]:
+    """The adapter was trained on another number of rows than its base has."""
+    if case.base_rows is None:
+        return
+    if case.manifest is not None:
+        try:
+            sizes = sizes_at(case.manifest["events"], case.base_events, case.name)
+        except EmbinitError as error:
+            yield Finding("error", "adapter_base_size", str(error), "load_adapter refuses this base")
+            return
+        expected = next(iter(sizes.values()), None)
+        if expected is not None and expected != case.base_rows:
+            yield Finding(
+                "error",
+                "adapter_base_size",
+                f"{case.name} grew a model of {expected} rows, but its base {case.base} has {case.base_rows}",
+                "Give the base that it was trained on",
+            )
+        return
+    needed = {*case.stored_rows.values(), *(i + 1 for i in case.trained[-1:])}
+    wrong = [n for n in case.stored_rows.values() if n != case.base_rows]
+    if wrong or any(n > case.base_rows for n in needed):
+        yield Finding(
+            "error",
+            "adapter_base_size",
+            f"{case.name} was trained on {max(wrong or needed)} rows, but its base {case.base} has "
+            f"{case.base_rows}",
+            "Resize the base before loading; save_vocabulary(model, folder) lets load_adapter do it",
+        )
+
+
+def tokenizer_is_too_large(case: AdapterCase) -> Iterator[Finding]:
+    """The tokenizer beside the adapter has ids without rows."""
+    sides = (case.manifest or {}).get("sides", {})
+    rows = max([case.base_rows or 0, *(side["rows"] for side in sides.values()), *case.stored_rows.values()])
+    if case.base_rows is not None and case.highest >= rows:
+        yield Finding(
+            "error",
+            "ids_beyond_rows",
+            f"the tokenizer has ids up to {case.highest}, but there are {rows} rows with {case.name}: "
+            f"{case.highest + 1 - rows} too few",
+            "Save the adapter with its vocabulary: hf_embinit.save_vocabulary(model, folder)",
+        )
+
+
+def servers_leave_rows_out(case: AdapterCase) -> Iterator[Finding]:
+    """vLLM serves adapters on the vocabulary of their base alone."""
+    if case.manifest is not None or case.trained or case.stored_rows:
+        yield Finding(
+            "note",
+            "adapter_not_served",
+            f"{case.name} holds rows of tokens, which vLLM does not load with an adapter",
+            "Merge it for serving: hf-embinit merge",
+        )
+
+
+CHECKS = [base_is_missing, base_has_another_size, tokenizer_is_too_large, servers_leave_rows_out]

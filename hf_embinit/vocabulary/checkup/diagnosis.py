@@ -1,0 +1,160 @@
+"""`doctor` and `repair`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from ...errors import DataNotFoundError, EmbinitError, InvalidArgumentError
+from ...foreign import reason
+from ...hub import hub_snapshot, load_pretrained_tokenizer
+from ...rows import RowRequest, make_rows
+from ...tables import EmbeddingTables, unwrap
+from ..adapters import bare_tables
+from . import adapter, loading, rows, sizes, tokens
+from .case import Case, case_of_files
+from .finding import SEVERITIES, Finding
+
+CHECKS: list[Callable[[Case], Iterator[Finding]]] = [
+    *sizes.CHECKS,
+    *loading.CHECKS,
+    *rows.CHECKS,
+    *tokens.CHECKS,
+]
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+"""What a checkpoint is read from."""
+
+
+def doctor(
+    model: nn.Module | str | PathLike[str], tokenizer: Any = None, *, trust_remote_code: bool = False
+) -> list[Finding]:
+    """What is wrong with a model and its tokenizer, worst first; empty when nothing was found.
+
+    `model` is a model, an adapter's PEFT model, or the folder or Hub id of a checkpoint or an adapter, whose
+    tokenizer is its own unless given. Of a folder the files are read, each table by itself; the model is
+    built only where they do not tell enough. Files that cannot be loaded are a finding, too. Changes nothing.
+    Raises `DataNotFoundError` for a Hub id that is not to be had, `InvalidArgumentError` for anything else.
+    """
+    found: list[Finding] = []
+    if isinstance(model, nn.Module):
+        try:
+            inner = unwrap(model)
+            case: Any = Case(type(inner).__name__, inner, bare_tables(inner), tokenizer)
+        except EmbinitError as error:
+            found.append(_unsupported(error))
+            case = None
+    elif not isinstance(model, (str, PathLike)) or not str(model):
+        raise InvalidArgumentError(f"model={model!r}: expected a model, a folder or a Hub id")
+    else:
+        folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), _FILES)
+        tokenizer = _own_tokenizer(folder, found, trust_remote_code) if tokenizer is None else tokenizer
+        case = _case_of_folder(folder, tokenizer, found, trust_remote_code)
+    if case is not None:
+        checks: Sequence[Any] = CHECKS if isinstance(case, Case) else adapter.CHECKS
+        for check in checks:
+            found += _findings(check, case)
+    return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
+
+
+def repair(
+    model: PreTrainedModel,
+    tokenizer: Any = None,
+    rows: Sequence[int] | None = None,
+    init: str = "mean",
+    *,
+    seed: int = 0,
+    **options: Any,
+) -> list[int]:
+    """Refills rows by an initialiser for new rows, in place, and records it; gives their ids.
+
+    `rows` are by default those of tokens that `doctor` found empty or broken. Other rows stay bit for bit.
+    Raises `InvalidArgumentError` for rows that the model lacks.
+    """
+    tables = EmbeddingTables(model)
+    size = tables.vocab_size()
+    if rows is None:
+        wanted = sorted({row for finding in doctor(model, tokenizer) for row in finding.rows})
+    elif isinstance(rows, str) or not isinstance(rows, Sequence):
+        raise InvalidArgumentError(f"rows={rows!r}: expected a list of ids from 0 to {size - 1}")
+    else:
+        wanted = list(rows)
+    for row in wanted:
+        if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < size:
+            raise InvalidArgumentError(f"rows has {row!r}: expected ids from 0 to {size - 1}")
+    wanted = sorted(set(wanted))
+    request = RowRequest(init, seed, options, tokenizer, tokenizer)
+    if wanted:
+        plan = tables.plan()
+        made = make_rows(tables, request, plan, wanted)
+        event = {"event": "repair", "init": init, "seed": seed, "options": options, "rows": wanted}
+        tables.change(plan, made, event=event)
+    return wanted
+
+
+def _findings(check: Callable[[Any], Iterator[Finding]], case: Any) -> list[Finding]:
+    """What one check says; one that fails on what it reads says so."""
+    try:
+        return list(check(case))
+    except EmbinitError as error:
+        return [_unsupported(error)]
+    except Exception as error:  # a strange tokenizer or configuration must not hide what the others find
+        message = f"{check.__name__} could not be looked at: {reason(error)}"
+        return [Finding("warning", "could_not_check", message, "The other lines hold")]
+
+
+def _unsupported(error: EmbinitError) -> Finding:
+    return Finding("error", "unsupported", str(error), "The tables cannot be looked at")
+
+
+def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) -> Any:
+    if not (folder / "tokenizer_config.json").is_file():
+        return None
+    try:
+        return load_pretrained_tokenizer(
+            str(folder), f"the tokenizer of {folder}", trust_remote_code=trust_remote_code
+        )
+    except EmbinitError as error:
+        found.append(Finding("error", "tokenizer_cannot_be_loaded", str(error), "Save it again"))
+    return None
+
+
+def _case_of_folder(folder: Path, tokenizer: Any, found: list[Finding], trust_remote_code: bool) -> Any:
+    """The case of a checkpoint or an adapter; None, and a finding, for one that cannot be read."""
+    import transformers
+
+    try:
+        if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+            return adapter.adapter_case(folder, tokenizer)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
+        case = case_of_files(folder, config, tokenizer)
+        return case if case is not None else _loaded(folder, config, tokenizer, found, trust_remote_code)
+    except DataNotFoundError:
+        raise
+    except Exception as error:  # whatever is wrong with the files
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        message = f"{folder} cannot be loaded: {line}"
+        found.append(Finding("error", "cannot_be_loaded", message, "Save the model again"))
+    return None
+
+
+def _loaded(folder: Path, config: Any, tokenizer: Any, found: list[Finding], trust_remote_code: bool) -> Case:
+    """The case of a folder whose model must be built; tables that loading had to draw become findings."""
+    import transformers
+
+    name = next(iter(config.architectures or ()), "AutoModel")
+    model, told = getattr(transformers, name, transformers.AutoModel).from_pretrained(
+        folder, output_loading_info=True, trust_remote_code=trust_remote_code
+    )
+    tables = EmbeddingTables(model)
+    missing = set(told["missing_keys"])
+    for table in tables.own_tables:
+        if table.name in missing:
+            message = f"{table.name} is not in the files of {folder}, so that loading draws it at random"
+            way_out = "Save the model with this table, or tie it"
+            found.append(Finding("error", "never_loaded", message, way_out))
+    return Case(str(folder), model, tables, tokenizer)

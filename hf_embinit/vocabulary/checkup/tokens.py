@@ -1,0 +1,83 @@
+"""Checks of the tokenizer alone, and of where its tokens lie among all ids."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+
+from transformers import PreTrainedTokenizerBase
+
+from .case import Case
+from .finding import SHOWN, Finding
+
+_TIME = re.compile(r"<\|(\d+\.\d\d)\|>")
+_TEXTS = ("The quick brown fox.", "Überall ☃ 42\n")
+_STEP = 0.02
+"""Seconds between two of Whisper's timestamps."""
+
+
+def swallowed_tokens(case: Case) -> Iterator[Finding]:
+    """Added tokens that no text gives, since normalisation or another token takes them."""
+    tokenizer = case.tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return
+    added = {str(token): i for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
+    texts = ["a {} b", "a{}"]  # one that starts with a blank follows a word
+    lost = [
+        token
+        for token, i in added.items()
+        if not any(i in tokenizer(t.format(token), add_special_tokens=False)["input_ids"] for t in texts)
+    ]
+    if lost:
+        yield Finding(
+            "warning",
+            "added_token_swallowed",
+            f"{len(lost)} added tokens are not found in a text: {', '.join(map(repr, lost[:SHOWN]))}",
+            "Add them with normalized=False, or without single_word=True",
+        )
+
+
+def splits_after_saving(case: Case) -> Iterator[Finding]:
+    """Texts that are split otherwise once the tokenizer was saved and loaded."""
+    tokenizer = case.tokenizer
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        return
+    texts = [*(f"a {t} b" for t in getattr(tokenizer, "added_tokens_decoder", {}).values()), *_TEXTS]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            tokenizer.save_pretrained(folder)
+            again = type(tokenizer).from_pretrained(folder)
+            changed = [t for t in texts if again(t)["input_ids"] != tokenizer(t)["input_ids"]]
+        except Exception as error:  # whatever a tokenizer's own code does
+            changed = [f"saving it fails: {error}"]
+    if changed:
+        yield Finding(
+            "error",
+            "splits_differently_after_saving",
+            f"the tokenizer splits differently once saved and loaded: {changed[0]!r}",
+            "Save it from the class it was loaded as",
+        )
+
+
+def timestamps(case: Case) -> Iterator[Finding]:
+    """Whisper reads each id behind `no_timestamps_token_id` as a time, a step of 0.02 s an id."""
+    generation = getattr(case.model, "generation_config", None)
+    last = getattr(generation, "no_timestamps_token_id", None)
+    if not isinstance(last, int) or case.names is None:
+        return
+    for i, token in sorted(case.names.items()):
+        time = _TIME.fullmatch(token)
+        expected = (i - last - 1) * _STEP
+        if i > last and (time is None or abs(float(time[1]) - expected) > _STEP / 2):
+            yield Finding(
+                "error",
+                "timestamps_order",
+                f"id {i} ({token!r}) lies behind no_timestamps_token_id {last}, so that it is read as the "
+                f"time {expected:.2f} s",
+                "Give tokens ids before it: expand_vocabulary(..., slots=[...])",
+            )
+            return
+
+
+CHECKS = [swallowed_tokens, splits_after_saving, timestamps]

