@@ -25,7 +25,8 @@ def eight_bit():
 
 
 def int8():
-    pytest.importorskip("torchao", reason="torchao is not installed")
+    # not in the extra `dev`: transformers imports it where it is, seconds and warnings in every process
+    pytest.importorskip("torchao", reason="torchao is not installed (pip install torchao==0.18.0)")
     from torchao.quantization import Int8WeightOnlyConfig
 
     return TorchAoConfig(Int8WeightOnlyConfig())
