@@ -32,8 +32,8 @@ def _merge(args: Namespace) -> Answer:
 
     model = load_model(args)
     old = model.get_input_embeddings().num_embeddings
-    merged = merge_adapter(_with_adapter(model, args.adapter))
-    tokenizer = _tokenizer(args)
+    adapted, tokenizer = _with_adapter(model, args.adapter), _tokenizer(args)
+    merged = merge_adapter(adapted, tokenizer if _brings_tokenizer(args) else None)
     save_checkpoint(merged, args.output_dir, tokenizer, beside=args.model)
     new = merged.get_input_embeddings().num_embeddings
     tied = bool(getattr(merged.config.get_text_config(), "tie_word_embeddings", False))
@@ -66,9 +66,13 @@ def _with_adapter(model: Any, adapter: str) -> Any:
             ) from error
 
 
+def _brings_tokenizer(args: Namespace) -> bool:
+    return (Path(args.adapter) / "tokenizer_config.json").is_file()
+
+
 def _tokenizer(args: Namespace) -> Any:
     """The adapter's own tokenizer where it has one, since it knows the new tokens; else the base's."""
-    if args.tokenizer is None and (Path(args.adapter) / "tokenizer_config.json").is_file():
+    if args.tokenizer is None and _brings_tokenizer(args):
         return load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.adapter}))
     return load_tokenizer(args, required=False)
 

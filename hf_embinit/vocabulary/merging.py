@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 
-def merge_adapter(model: PeftModel) -> PreTrainedModel:
+def merge_adapter(model: PeftModel, tokenizer: Any = None) -> PreTrainedModel:
     """The model with its active adapter in its weights, to be saved by `save_pretrained`; in place.
 
     PEFT adds the change of one tied table to the other as well; here each table gets its own. Tables that are
     equal afterwards stay tied. Others, such as a head that was trained apart, are untied, and
     `config.tie_word_embeddings` says so: with the old configuration a reload would put the embedding in the
-    head's place. Raises `InvalidArgumentError` for a model without an adapter.
+    head's place.
+
+    An adapter brings no generation configuration. With the `tokenizer` that was trained with, texts end
+    where its end-of-sequence token says: an id that the configurations lack is added to theirs, or put in the
+    place of the only one. Raises `InvalidArgumentError` for a model without an adapter.
     """
     if not hasattr(model, "merge_and_unload"):
         raise InvalidArgumentError(f"{type(model).__name__} has no adapter to merge: see load_adapter")
@@ -39,8 +43,20 @@ def merge_adapter(model: PeftModel) -> PreTrainedModel:
     for config in said:
         config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now
     _tie_what_is_equal(merged, {table.name for table in tied})
+    if getattr(tokenizer, "eos_token_id", None) is not None:
+        for config in (merged.config, merged.config.get_text_config(), merged.generation_config):
+            _end_at(config, tokenizer.eos_token_id)
     record_event(merged.config, "merge_adapter")
     return merged
+
+
+def _end_at(config: Any, eos: int) -> None:
+    """Lets generation end at an id; several ids stay."""
+    known = getattr(config, "eos_token_id", None)
+    if isinstance(known, (list, tuple)):
+        config.eos_token_id = [*known, *({eos} - set(known))]
+    elif config is not None and known != eos:
+        config.eos_token_id = eos
 
 
 def _own_parameter(output: Table) -> None:

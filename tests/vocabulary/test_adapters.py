@@ -381,3 +381,16 @@ def test_lora_alone_on_a_base_that_has_not_grown(known, tmp_path) -> None:
         alone()
     fixed = load_adapter(type(m).from_pretrained(tmp_path / "base"), tmp_path / "adapter")
     assert fixed(input_ids=torch.tensor([new])).logits.shape[-1] == 322
+
+
+@pytest.mark.parametrize(("before", "after"), [(5, 321), ([5, 6], [5, 6, 321]), ([321], [321]), (None, 321)])
+def test_a_merged_model_ends_where_the_tokenizer_says(before, after) -> None:
+    m, t = model("llama", 320), tokenizer("byte_level")
+    expand_vocabulary(m, t, ["<|im_start|>", "<|im_end|>"], prefixes=())
+    t.eos_token = "<|im_end|>"
+    m.config.eos_token_id = m.generation_config.eos_token_id = before
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["q_proj"]))
+    untold = merge_adapter(copy.deepcopy(wrapped))
+    assert untold.generation_config.eos_token_id == before
+    merged = merge_adapter(wrapped, t)
+    assert merged.generation_config.eos_token_id == merged.config.eos_token_id == after
