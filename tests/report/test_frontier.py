@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 import torch
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.report import FrontierArguments, measure_frontier
-from hf_embinit.report.frontier import TABLES
+from hf_embinit.report.frontier import TABLES, render_frontier
 from hf_embinit.vectors import PretrainedVectors, write_vectors
 
 D = 40
+COMMITTED = Path(__file__).parents[2] / "recipes" / "results" / "orthogonal"
 
 
 @pytest.fixture
@@ -61,3 +64,19 @@ def test_settings_that_cannot_work(files, tmp_path):
     (tmp_path / "a.txt").write_text(": x\nnone of these there\n")
     with pytest.raises(InvalidArgumentError, match="no question has all its words in the vectors"):
         measure_frontier(FrontierArguments(**files), "")
+
+
+def test_the_committed_pages_say_what_the_record_says():
+    results = json.loads((COMMITTED / "results.json").read_text(encoding="utf-8"))
+    table = (COMMITTED / "table.md").read_text(encoding="utf-8")
+    assert table == render_frontier(results, "figures/frontier.png")
+    assert "-dirty" not in results["versions"]["commit"]
+    page = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"\d+\.\d / \d+\.\d", page)
+    assert len(quoted) > 20 and set(quoted) <= set(re.findall(r"\d+\.\d / \d+\.\d", table))
+    for line in re.findall(r"^\| (?!table|---).*", page, re.MULTILINE):  # the rows for 64 positions
+        assert line in table.split("## 64 positions")[1].split("## ")[0]
+    cells = {(c["num_positions"], c["table"], c["position_scale"]): c for c in results["cells"]}
+    assert f"{cells[64, 'standardized', 1.0]['length']:.1f}" == "2.6"  # times as long as words
+    ours = cells[64, "emptied", 0.1]
+    assert ours["analogies_in_sum"] > 0.75 and ours["position_accuracy"] == 1.0 and ours["dimensions"] == 23
