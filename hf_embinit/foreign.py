@@ -65,6 +65,6 @@ def read_json(
             raise error(f"{path} is no JSON: {reason(problem)}.") from problem
     if not isinstance(value, expected):
         names: dict[type, str] = {dict: "an object", list: "an array"}
-        found = names.get(type(value), f"{value!r:.40}")
-        raise error(f"{path} holds {found}, expected {names.get(expected, expected.__name__)}.")
+        kind = names.get(type(value), f"{value!r:.40}")
+        raise error(f"{path} holds {kind}, expected {names.get(expected, expected.__name__)}.")
     return value

@@ -68,10 +68,10 @@ def read_manifest(source: Any, *, revision: str | None = None) -> list[dict[str,
     if not file.is_file():
         if path.exists():
             raise DataNotFoundError(f"{path} has no config.json: expected the folder of a saved model")
-        found = hub_file(str(config), "config.json", revision=revision, way_out=_WAY_OUT)
-        if found is None:
+        fetched = hub_file(str(config), "config.json", revision=revision, way_out=_WAY_OUT)
+        if fetched is None:
             raise DataNotFoundError(f"{config} has no config.json on the Hub. {_WAY_OUT}")
-        file = found
+        file = fetched
     return _events(read_json(file).get("embinit"), f'"embinit" in {file}')
 
 

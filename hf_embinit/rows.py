@@ -202,7 +202,7 @@ class _Maker:
             return []
         ids = self.plan.new_ids if self.ids is None else self.ids
         context_of = {id(m.table.tied): m.context for m in made}
-        found: list[RowsOf] = []
+        writes: list[RowsOf] = []
         for table in self.tables.output_tables:
             if not table.bias or not len(ids) or table.side != self.plan.side:
                 continue
@@ -223,8 +223,8 @@ class _Maker:
                     means.append(mixed_rows(entries[:, None], context.shares)[:, 0])
                 else:
                     means.append(mean)
-            found.append(RowsOf(table, (), biases=means, bias_ids=ids))
-        return found
+            writes.append(RowsOf(table, (), biases=means, bias_ids=ids))
+        return writes
 
     def _generator(self, name: str, first: int) -> torch.Generator:
         digest = hashlib.sha256(f"{self.request.seed} {name} {first}".encode()).digest()
@@ -379,13 +379,13 @@ def splitter(
 
 def _positions(context: InitContext, ids: Sequence[int]) -> dict[str | int, int]:
     """The index among the rows to make, of each id, text and token."""
-    found: dict[str | int, int] = {}
+    positions: dict[str | int, int] = {}
     for position, i in enumerate(ids):
-        found[i] = position
+        positions[i] = position
     for names in (context.texts or [], context.tokens or []):
         for position, name in reversed(list(enumerate(names))):
-            found[name] = position
-    return found
+            positions[name] = position
+    return positions
 
 
 def _only(context: InitContext, position: int, generator: torch.Generator) -> InitContext:

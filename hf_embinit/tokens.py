@@ -233,17 +233,17 @@ def align(
     for i, token in enumerate(target_tokens):
         if not token or i in skipped:
             continue
-        found = spelled.get(token, -1)
-        if found < 0:
+        match = spelled.get(token, -1)
+        if match < 0:
             form = canonical_form(token, target_family)
             if i in plain:
-                found = find(*canonical_form(token.strip(), "words")[:2])
-            if found < 0:
-                found = find(form.bytes, form.word_start)
-            if found < 0 and lowercase_fallback and (text := _decode(form.bytes)) and text.lower() != text:
-                found = find(_encode(text.lower()), form.word_start)
-                lowercased += found >= 0
-        rows[i] = found
+                match = find(*canonical_form(token.strip(), "words")[:2])
+            if match < 0:
+                match = find(form.bytes, form.word_start)
+            if match < 0 and lowercase_fallback and (text := _decode(form.bytes)) and text.lower() != text:
+                match = find(_encode(text.lower()), form.word_start)
+                lowercased += match >= 0
+        rows[i] = match
     if report is not None and lowercase_fallback:
         report["lowercased"] = lowercased
     return rows

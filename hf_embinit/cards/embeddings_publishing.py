@@ -132,8 +132,10 @@ def _read(
             f"the rows of {name} are not numbered by its tokenizer without gaps: give the model itself, "
             "loaded with from_pretrained, and tokenizer="
         )
-    found = Path(vectors.name).expanduser()
-    events = read_manifest(found if found.is_dir() else vectors.name, revision=vectors.revision)
+    folder_or_file = Path(vectors.name).expanduser()
+    events = read_manifest(
+        folder_or_file if folder_or_file.is_dir() else vectors.name, revision=vectors.revision
+    )
     return name, chosen, vectors.matrix, events, tokenizer
 
 

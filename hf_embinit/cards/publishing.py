@@ -237,20 +237,20 @@ def _check_free(repository: HubRepository, main: Branch, ours: Mapping[str, Any]
     held = main.paths - {".gitattributes", "README.md"}
     if not held:
         return
-    found: Any = {}
+    published: Any = {}
     if RESULTS_NAME in held:
         with suppress(ValueError, RecursionError):
-            found = json.loads(repository.read(RESULTS_NAME, main.head))
-    found = found if isinstance(found, dict) else {}
+            published = json.loads(repository.read(RESULTS_NAME, main.head))
+    published = published if isinstance(published, dict) else {}
     mine = {key: shorten(ours[key]) for key in _IDENTITY if key in ours}
-    theirs = {key: found.get(key) for key in mine}
+    theirs = {key: published.get(key) for key in mine}
     if mine != theirs:
         named = [f"{k} {v}" for k, v in theirs.items() if v is not None] or sorted(held - {LIST_NAME})[:3]
         raise PublishError(
             f"{repository.repo_id} is taken: it holds {printable(', '.join(named))[:300]}. {_WAY_OUT}"
         )
-    changed = _other_settings(ours.get("arguments") or {}, found.get("arguments"))
-    changed += _other_settings(_digests(ours.get("data")), _digests(found.get("data")))
+    changed = _other_settings(ours.get("arguments") or {}, published.get("arguments"))
+    changed += _other_settings(_digests(ours.get("data")), _digests(published.get("data")))
     if changed:
         raise PublishError(
             f"{repository.repo_id} is taken: it holds this run with other settings, "

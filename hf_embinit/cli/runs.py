@@ -49,12 +49,12 @@ def _records(source: str) -> list[RunRecord]:
                 f"no run's {RESULTS_NAME} below {source!r}: give the folder of one or more finished runs"
             )
         return records
-    found = hub_file(
+    results_file = hub_file(
         source, RESULTS_NAME, way_out="Give a folder of finished runs, or the id of a published one."
     )
-    if found is None:
+    if results_file is None:
         raise DataNotFoundError(f"the repository {source!r} has no {RESULTS_NAME}: it holds no published run")
-    return [read_record(found)]
+    return [read_record(results_file)]
 
 
 RESULTS = Command(
@@ -140,7 +140,7 @@ def _publish(args: Namespace) -> Answer:
             f"{size:>14,}  {name}: {path}" for name, files in plan.items() for path, size in files.items()
         ]
         return Answer("\n".join([f"{'bytes':>14}  branch of {args.repo_id}: file", *lines]), plan)
-    found = hf_embinit.publish(
+    publication = hf_embinit.publish(
         args.run_folder,
         args.repo_id,
         private=args.private,
@@ -148,7 +148,7 @@ def _publish(args: Namespace) -> Answer:
         license=args.license,
         overwrite=args.overwrite,
     )
-    return Answer(str(found), asdict(found))
+    return Answer(str(publication), asdict(publication))
 
 
 PUBLISH = Command(

@@ -158,7 +158,7 @@ def hub_snapshot(
     """
     from huggingface_hub import snapshot_download
 
-    found = _ask_hub(
+    folder = _ask_hub(
         snapshot_download,
         f"{repo_type} {repo_id!r}",
         way_out,
@@ -167,7 +167,7 @@ def hub_snapshot(
         revision=revision,
         allow_patterns=list(patterns),
     )
-    return Path(found)
+    return Path(folder)
 
 
 def hub_file(
@@ -187,7 +187,7 @@ def hub_file(
     from huggingface_hub.errors import RemoteEntryNotFoundError
 
     try:
-        found = _ask_hub(
+        file = _ask_hub(
             hf_hub_download,
             f"{filename} of {repo_type} {repo_id!r}",
             way_out,
@@ -198,7 +198,7 @@ def hub_file(
         )
     except RemoteEntryNotFoundError:
         return None
-    return Path(found)
+    return Path(file)
 
 
 def _ask_hub(download: Any, what: str, way_out: str, **arguments: Any) -> str:

@@ -177,9 +177,9 @@ def _old_id(context: InitContext, name: str | int) -> int:
     if isinstance(name, int):
         if not 0 <= name < len(tokens):
             raise InvalidArgumentError(f"of={name} is no id of an old token (0 to {len(tokens) - 1})")
-        found = name
+        index = name
     elif name in context.existing_ids:
-        found = context.existing_ids[name]
+        index = context.existing_ids[name]
     else:
         ids = context.require("tokenize", "copy")([name])[0]
         if len(ids) != 1 or ids[0] == context.unknown_id:
@@ -187,10 +187,10 @@ def _old_id(context: InitContext, name: str | int) -> int:
             raise InvalidArgumentError(
                 f"of={name!r} is not one old token but {pieces}: name old tokens, or use init 'description'"
             )
-        found = ids[0]
-    if found in context.not_finite:
+        index = ids[0]
+    if index in context.not_finite:
         raise InvalidArgumentError(f"of={name!r}: the row of this token has NaN or infinite entries")
-    return found
+    return index
 
 
 def _means_of(context: InitContext, pieces: list[list[int]]) -> Tensor:

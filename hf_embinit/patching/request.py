@@ -120,7 +120,7 @@ class Request:
 
     def _overrides(self, ids: list[int]) -> dict[str | int, Any]:
         """The overrides of the rows filled now, by id; warns of tokens that the tokenizer lacks."""
-        found: dict[str | int, Any] = {}
+        chosen: dict[str | int, Any] = {}
         filled = set(ids)
         known = self.rows.tokenizer.get_vocab() if self.rows.overrides and self.rows.tokenizer else {}
         for token, spec in (self.rows.overrides or {}).items():
@@ -134,8 +134,8 @@ class Request:
                     stacklevel=5,
                 )
             elif index in filled:
-                found[index] = spec
-        return found
+                chosen[index] = spec
+        return chosen
 
     def _new_names(self) -> list[str]:
         """Tokens added since the patch."""

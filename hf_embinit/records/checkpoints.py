@@ -22,8 +22,8 @@ def checkpoint_folders(folder: Path) -> list[Path]:
     """The folders `checkpoint-<step>` in a run folder, by step, whole or not."""
     if not folder.is_dir():
         return []
-    found = ((_CHECKPOINT.fullmatch(p.name), p) for p in folder.iterdir() if p.is_dir())
-    return [p for _, p in sorted((int(match[1]), p) for match, p in found if match)]
+    matches = ((_CHECKPOINT.fullmatch(p.name), p) for p in folder.iterdir() if p.is_dir())
+    return [p for _, p in sorted((int(match[1]), p) for match, p in matches if match)]
 
 
 def write_digests(checkpoint: Path) -> None:
@@ -59,13 +59,13 @@ def damage(checkpoint: Path) -> str | None:
 
 def obstacle(checkpoint: Path) -> str | None:
     """The damage of a checkpoint, or of the best one so far, whose weights the run would load at its end."""
-    found = damage(checkpoint)
+    problem = damage(checkpoint)
     best = (_read(checkpoint / "trainer_state.json") or {}).get("best_model_checkpoint")
-    if found is None and best:
+    if problem is None and best:
         best = checkpoint.parent / Path(str(best)).name
         if best != checkpoint and (why := damage(best)) is not None:
-            found = f"the best one so far, {best.name}, is gone or damaged: {why}"
-    return found
+            problem = f"the best one so far, {best.name}, is gone or damaged: {why}"
+    return problem
 
 
 def _read(path: Path) -> dict[str, Any] | None:

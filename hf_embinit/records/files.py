@@ -125,8 +125,8 @@ def model_folders(folder: Path) -> list[str]:
     """Where in a run folder its models are: `""`, or the sub-folders of a run that trained several."""
     if (folder / _CONFIG).is_file():
         return [""]
-    found = (path.parent.name for path in folder.glob(f"*/{_CONFIG}"))
-    return sorted(name for name in found if name != "init" and not name.startswith("checkpoint-")) or [""]
+    names = (path.parent.name for path in folder.glob(f"*/{_CONFIG}"))
+    return sorted(name for name in names if name != "init" and not name.startswith("checkpoint-")) or [""]
 
 
 def _model_files(folder: Path) -> Iterable[str]:
@@ -181,16 +181,16 @@ def _told(folder: Path, listed: Iterable[str]) -> dict[str, Path | bytes]:
 
     Code goes to the top, where `auto_map` finds it.
     """
-    found: dict[str, Path | bytes] = {}
+    contents: dict[str, Path | bytes] = {}
     for path in listed:
         name = path.rpartition("/")[2]
-        found[name if name.endswith(".py") else path] = folder / path
+        contents[name if name.endswith(".py") else path] = folder / path
         if name in _TELLING:
             settings = read_json(folder / path, error=RunFolderError)
             told = without_places(settings)
             if told != settings:
-                found[path] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
-    return found
+                contents[path] = (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode()
+    return contents
 
 
 def _code_names(folder: Path, settings: Mapping[str, Any]) -> list[str]:
@@ -198,12 +198,12 @@ def _code_names(folder: Path, settings: Mapping[str, Any]) -> list[str]:
     from transformers.dynamic_module_utils import get_relative_import_files
 
     named = settings.get("auto_map")
-    found: list[str] = []
+    modules: list[str] = []
     for entry in named.values() if isinstance(named, dict) else ():
         for name in entry if isinstance(entry, list) else [entry]:
             module = f"{str(name).split('.')[0]}.py"
             if name and re.fullmatch(r"\w+\.py", module):  # `owner/name--module.Class` lies elsewhere
-                found.append(module)
+                modules.append(module)
                 if (folder / module).is_file():
-                    found += [Path(file).name for file in get_relative_import_files(folder / module)]
-    return list(dict.fromkeys(found))
+                    modules += [Path(file).name for file in get_relative_import_files(folder / module)]
+    return list(dict.fromkeys(modules))

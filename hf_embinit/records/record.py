@@ -213,14 +213,14 @@ def history_from_log(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str,
     for entry in log_history:
         if "loss" in entry:
             losses.append(float(entry["loss"]))
-        found = {k: v for k, v in entry.items() if k.startswith("eval_") and not k.endswith(timings)}
-        if not found:
+        values = {k: v for k, v in entry.items() if k.startswith("eval_") and not k.endswith(timings)}
+        if not values:
             continue
         row = rows.setdefault(entry["step"], {"epoch": entry["epoch"], "step": entry["step"]})
         if losses:
             row["train_loss"] = sum(losses) / len(losses)
             losses = []
-        row.update({"validation_" + k.removeprefix("eval_"): v for k, v in found.items()})
+        row.update({"validation_" + k.removeprefix("eval_"): v for k, v in values.items()})
     return [rows[step] for step in sorted(rows)]
 
 

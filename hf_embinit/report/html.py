@@ -49,26 +49,26 @@ def render_page(results: Mapping[str, Any], folder: str | os.PathLike[str]) -> s
 
 def captions(results: Mapping[str, Any]) -> dict[str, str]:
     """Path of each figure -> its caption."""
-    figures, found = results["figures"], {}
+    figures, texts = results["figures"], {}
     for name, path in figures["distribution"].items():
-        found[path] = (
+        texts[path] = (
             f"How the values of {name} are spread (blue), beside Xavier's for a table of that size (orange) "
             "and the position encodings' (green, dashed). Left: as they are; right: times sqrt(D), as a "
             "model reads them. Both axes are logarithmic."
         )
-    found[figures["norms"]] = (
+    texts[figures["norms"]] = (
         "Norm of each row against the frequency of its token, frequent tokens on the left, with the running "
         "median as a line."
     )
-    found[figures["absorption"]] = (
+    texts[figures["absorption"]] = (
         "What is left of words (blue) and positions (orange) in their sum, by sentence length: read off "
         "directly (solid) and after a linear map (dashed). Top: rows as they are; bottom: standardized."
     )
-    found[figures["match"]] = (
+    texts[figures["match"]] = (
         "How far two spaces agree on the nearest neighbors of the tokens that both have: KNN match "
         "similarity of each pair, by inner product and by cosine."
     )
-    return {path: caption for path, caption in found.items() if path}
+    return {path: caption for path, caption in texts.items() if path}
 
 
 class _Writer:

@@ -73,7 +73,7 @@ class Difference:
 
 def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
     """The differences of all pairs that the paper compares, for values with a `better`."""
-    found = []
+    pairs = []
     for a, b in compared(study, scores):
         for i, value in enumerate(a.cell.values):
             if value.better is None or value != b.cell.values[i]:
@@ -87,7 +87,7 @@ def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
                 else (study.rows[a.cell.row].title, a.cell.column, b.cell.column)
             )
             theirs = (a.cell.paper[i][0], b.cell.paper[i][0])
-            found.append(
+            pairs.append(
                 Difference(
                     where,
                     f"{second} - {first}",
@@ -97,7 +97,7 @@ def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
                     None if None in theirs else theirs[1] - theirs[0],  # type: ignore[operator]
                 )
             )
-    return found
+    return pairs
 
 
 def rank_agreement(

@@ -91,11 +91,11 @@ def _printed_cells() -> list[tuple[Study, Cell]]:
 
 def _same(arguments: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
     named = {key: record[key] for key in ("dataset", "init", "tokenizer")}
-    found = {**record["arguments"], **named, "task": record["dataset"]}
-    if any(found.get(key) not in usual for key, usual in _ORDINARY.items() if key not in arguments):
+    ours = {**record["arguments"], **named, "task": record["dataset"]}
+    if any(ours.get(key) not in usual for key, usual in _ORDINARY.items() if key not in arguments):
         return False
     return all(
-        _plain(value) == _plain(found.get(key)) and not str(value).startswith(RUN_PREFIX)
+        _plain(value) == _plain(ours.get(key)) and not str(value).startswith(RUN_PREFIX)
         for key, value in arguments.items()
     )
 

@@ -43,17 +43,17 @@ def list_requirements(study: Study, launch: Launch) -> list[Requirement]:
 
     Nothing is loaded or fetched: files are looked for, and the Hub is asked once whether it can be reached.
     """
-    found: dict[tuple[str, str], Requirement] = {}
+    requirements: dict[tuple[str, str], Requirement] = {}
     for cell in study.cells:
         for run in cell.runs:
             for kind, name in _read_by(run):
-                entry = found.setdefault((kind, name), Requirement(kind, name, None, ""))
+                entry = requirements.setdefault((kind, name), Requirement(kind, name, None, ""))
                 if not entry.cells:
                     entry.found, entry.way_out = _look(kind, name, launch, run)
                 place = f"{cell.column}/{cell.row}"
                 if place not in entry.cells:
                     entry.cells.append(place)
-    return sorted(found.values(), key=lambda r: (r.found is not None, r.kind, r.name))
+    return sorted(requirements.values(), key=lambda r: (r.found is not None, r.kind, r.name))
 
 
 def _read_by(run: Run) -> Iterator[tuple[str, str]]:

@@ -100,15 +100,15 @@ def field_value(record: Mapping[str, Any], path: str) -> float | None:
         pick = max if steps[1].endswith("max") else min
         best = pick(rows, key=lambda row: row[steps[2]])
         return best["epoch"] if steps[1].startswith("epoch_of_") else best[steps[2]]
-    found: Any = record
+    value: Any = record
     for step in steps:
-        if not isinstance(found, Mapping):
+        if not isinstance(value, Mapping):
             return None
-        key = step if step in found else next((k for k in found if fnmatchcase(k, step)), None)
+        key = step if step in value else next((k for k in value if fnmatchcase(k, step)), None)
         if key is None:
             return None
-        found = found[key]
-    return float(found) if isinstance(found, (int, float)) else None
+        value = value[key]
+    return float(value) if isinstance(value, (int, float)) else None
 
 
 def mean(by_seed: Mapping[int, float]) -> float:

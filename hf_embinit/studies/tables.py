@@ -123,9 +123,9 @@ def _agreement(study: Study, scores: Sequence[Scores]) -> list[str]:
             f"Differences that the paper prints: {counts} (one agrees when its 95% t interval over paired "
             "seeds lies on the paper's side of 0; it cannot be told when that holds 0, or with one seed)."
         )
-    found = rank_agreement(study, scores)
-    if found is not None:
-        tau, pairs, interval = found
+    agreement = rank_agreement(study, scores)
+    if agreement is not None:
+        tau, pairs, interval = agreement
         said = (
             "no interval: a cell has one seed"
             if interval is None

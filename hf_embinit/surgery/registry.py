@@ -55,8 +55,8 @@ class Surgery:
         """The arguments in `name` (empty without `<...>`), or None for a name of another surgery."""
         if not self.argument:
             return () if name == self.name else None
-        found = re.fullmatch(f"{re.escape(self.name.partition('<')[0])}({self.argument})", name)
-        return found.groups() if found else None
+        matched = re.fullmatch(f"{re.escape(self.name.partition('<')[0])}({self.argument})", name)
+        return matched.groups() if matched else None
 
     def check_options(self, name: str, options: dict[str, Any]) -> None:
         """Raises `InvalidArgumentError` when a required option is missing."""

@@ -60,11 +60,11 @@ def find_stacks(model: PreTrainedModel, made: PreTrainedModel) -> list[Stack]:
     are none, as in ALBERT, whose layers share their parameters.
     """
     lengths = _module_lists(made)
-    found: list[Stack] = []
+    stacks: list[Stack] = []
     problems: dict[ConfigPath, str] = {}
     tried = []
     for kind in (int, list):
-        for path, size, holder in [] if found else list(_counts(model.config, (), kind)):
+        for path, size, holder in [] if stacks else list(_counts(model.config, (), kind)):
             stack = Stack(path, size, [], _layer_lists(holder, path, size))
             tried.append(f"{'.'.join(path)}={size}")
             for other in ([*range(size), size - 1], [*range(size - 1)]):
@@ -77,15 +77,15 @@ def find_stacks(model: PreTrainedModel, made: PreTrainedModel) -> list[Stack]:
             else:
                 problems[path[:-1]] = problem
                 continue
-            known = {p for s in found for p in s.paths}
+            known = {p for s in stacks for p in s.paths}
             follow = [p for p, n in lengths.items() if n == size and lengths_then.get(p) == len(other)]
             inner = [p for p in follow if any(p.startswith(f"{q}.") for q in follow)]
             stack.paths = [p for p in follow if p not in inner and p not in known]
             if stack.paths:
-                found.append(stack)
-    done = {stack.key[:-1] for stack in found}
+                stacks.append(stack)
+    done = {stack.key[:-1] for stack in stacks}
     # no half work, such as a vision tower's layers without the text's
-    if not found or not done.issuperset(problems):
+    if not stacks or not done.issuperset(problems):
         reason = "; ".join(problems.values()) or (
             f"no list of modules follows {' or '.join(tried) or 'any number in its config'}: its layers "
             f"share their parameters or are not kept in a list"
@@ -93,7 +93,7 @@ def find_stacks(model: PreTrainedModel, made: PreTrainedModel) -> list[Stack]:
         raise UnsupportedModelError(
             f"{type(model).__name__} has no list of layers that surgery can work on ({reason})"
         )
-    return found
+    return stacks
 
 
 def rearrange(model: PreTrainedModel, choose: Callable[[int], Order]) -> dict[str, Any]:
@@ -309,7 +309,7 @@ def _counts(
 
 def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[ConfigPath, Any]:
     """Lists next to a number of layers that have an entry a layer, or name some of the layers by index."""
-    found = {}
+    lists = {}
     for name, values in vars(holder).items():
         if not isinstance(values, (list, tuple)) or not values:
             continue
@@ -320,8 +320,8 @@ def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[C
             and len(set(values)) == len(values)
         )
         if per_layer or (indices and len(values) < size):
-            found[(*key[:-1], name)] = list(values)
-    return found
+            lists[(*key[:-1], name)] = list(values)
+    return lists
 
 
 def _first_line(error: Exception) -> str:

@@ -174,7 +174,7 @@ def _input_tables(model: PreTrainedModel, tensors: dict[int, TiedTensor]) -> lis
         raise UnsupportedModelError(
             f"{type(model).__name__} has no single token table: its input embeddings are no [V, D] matrix"
         )
-    found: list[Table] = []
+    tables: list[Table] = []
 
     def add(module: nn.Module) -> None:
         tied = tensors.get(id(module.weight))
@@ -183,30 +183,30 @@ def _input_tables(model: PreTrainedModel, tensors: dict[int, TiedTensor]) -> lis
                 f"the embeddings of {type(model).__name__} are a {type(module).__name__} of computed rows: "
                 f"change the vocabulary before adding an adapter"
             )
-        if not any(t.tied is tied for t in found):
-            found.append(Table(tied, "input", location=_location(tied, module)))
+        if not any(t.tied is tied for t in tables):
+            tables.append(Table(tied, "input", location=_location(tied, module)))
 
     for module in (main, of_encoder, of_decoder):
         if module is not None:
             add(module)
     sides = _two_sides(model, tensors, of_encoder, of_decoder)
-    rows = found[0].num_embeddings
+    rows = tables[0].num_embeddings
     if not sides:  # an inner model that reads the same ids, such as Blt's patcher
         for inner in model.modules():
             if isinstance(inner, PreTrainedModel) and inner is not model:
                 module = _embedding_of(inner)
                 if module is not None and module.weight.shape[0] == rows:  # type: ignore[index]
                     add(module)
-    for table in found:
+    for table in tables:
         table.side = sides.get(id(table.tied), "source" if sides else "shared")
-    return found
+    return tables
 
 
 def _only_candidate(model: PreTrainedModel) -> nn.Module | None:
     """The one embedding with as many rows as the vocabulary, for models without accessors (Perceiver)."""
     size = getattr(model.config.get_text_config(), "vocab_size", None)
-    found = [m for m in model.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == size]
-    return found[0] if len(found) == 1 else None
+    candidates = [m for m in model.modules() if isinstance(m, nn.Embedding) and m.num_embeddings == size]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _location(tied: TiedTensor, module: nn.Module) -> Location:
@@ -369,12 +369,12 @@ def companions(tensors: dict[int, TiedTensor], tables: list[Table]) -> list[Tied
     size = tables[0].num_embeddings - tables[0].extra_rows
     owners = {id(p.module) for t in tables for p in t.tied.locations}
     known = {id(s) for t in tables for s in (t.tied, *t.bias)}
-    found: list[TiedTensor] = []
+    buffers: list[TiedTensor] = []
     for tied in tensors.values():
         tensor = tied.tensor
-        if id(tied) in known or any(tied is other for other in found) or tensor.dim() != 2:
+        if id(tied) in known or any(tied is other for other in buffers) or tensor.dim() != 2:
             continue
         buffer = not isinstance(tensor, nn.Parameter) and tensor.shape[0] == size
         if buffer and (not tensor.is_floating_point() or any(id(p.module) in owners for p in tied.locations)):
-            found.append(tied)
-    return found
+            buffers.append(tied)
+    return buffers

@@ -145,7 +145,7 @@ class EmbeddingTables:
 
     def digests(self, side: Side, ids: Sequence[int]) -> dict[int, bytes]:
         """For each id a digest of its row in all tables of a side, to detect later changes."""
-        found = {i: hashlib.blake2b(digest_size=16) for i in ids}
+        hashes = {i: hashlib.blake2b(digest_size=16) for i in ids}
         for table in self.of_side(side):
             inside = [i for i in ids if i < table.num_embeddings]
             if table.tied_to is not None or not inside or not table.embedding_dim:
@@ -153,8 +153,8 @@ class EmbeddingTables:
             data = self.read(table)
             rows = data[torch.tensor(inside, device=data.device)].contiguous().cpu()
             for i, row in zip(inside, rows.view(torch.uint8).numpy(), strict=True):
-                found[i].update(row.tobytes())
-        return {i: digest.digest() for i, digest in found.items()}
+                hashes[i].update(row.tobytes())
+        return {i: digest.digest() for i, digest in hashes.items()}
 
     def plan(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, side: Side = "shared"
@@ -263,12 +263,12 @@ class EmbeddingTables:
 
     def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
         """Every tensor with an entry a row of a side's vocabulary, its extra rows, and whether they move."""
-        found: dict[int, tuple[TiedTensor, int, bool]] = {}
+        resized: dict[int, tuple[TiedTensor, int, bool]] = {}
         for table in self.of_side(side):
-            found.setdefault(id(table.tied), (table.tied, table.extra_rows, table.extra_rows_move))
-            found.update({id(tied): (tied, 0, False) for tied in table.bias})
-        found.update({id(tied): (tied, 0, False) for tied in self.companions})
-        return list(found.values())
+            resized.setdefault(id(table.tied), (table.tied, table.extra_rows, table.extra_rows_move))
+            resized.update({id(tied): (tied, 0, False) for tied in table.bias})
+        resized.update({id(tied): (tied, 0, False) for tied in self.companions})
+        return list(resized.values())
 
     def _require_memory(self, plan: ResizePlan) -> None:
         """Raises `InvalidArgumentError` when the new tensors, and the rows to be made, do not fit."""

@@ -46,27 +46,27 @@ def unusable_rows(
         raise InvalidArgumentError(
             f"every old row of {table.name} has NaN or infinite entries: load the model's weights first"
         )
-    found: dict[str, list[int]] = {"not_finite": broken}
+    left_out: dict[str, list[int]] = {"not_finite": broken}
     if exclude_rows is not None:
-        found["given"] = sorted({int(i) for i in exclude_rows if 0 <= int(i) < count})
+        left_out["given"] = sorted({int(i) for i in exclude_rows if 0 <= int(i) < count})
     else:
         if table.padding_index is not None:
-            found["padding"] = [table.padding_index]
-        found.update(_never_trained(without_rows(old, broken), frozenset(broken)))
+            left_out["padding"] = [table.padding_index]
+        left_out.update(_never_trained(without_rows(old, broken), frozenset(broken)))
         if tokens is not None:
             starts = frozenset("[<>mM")  # of the names above: most tokens need no closer look
-            found["reserved"] = [
+            left_out["reserved"] = [
                 i for i, token in enumerate(tokens) if token[:1] in starts and RESERVED_NAMES.match(token)
             ]
             missing = [i for i, token in enumerate(tokens[:count]) if not token]
-            found["beyond_tokenizer"] = [*missing, *range(len(tokens), count)]
-    found["refilled"] = list(filled)
-    found = {reason: [i for i in rows if i < count] for reason, rows in found.items()}
-    found = {reason: rows for reason, rows in found.items() if rows}
-    if count and len({i for rows in found.values() for i in rows}) >= count:
+            left_out["beyond_tokenizer"] = [*missing, *range(len(tokens), count)]
+    left_out["refilled"] = list(filled)
+    left_out = {reason: [i for i in rows if i < count] for reason, rows in left_out.items()}
+    left_out = {reason: rows for reason, rows in left_out.items() if rows}
+    if count and len({i for rows in left_out.values() for i in rows}) >= count:
         logger.warning("every old row of %s looks unused: the statistics use all of them", table.name)
         return {"not_finite": broken} if broken else {}
-    return found
+    return left_out
 
 
 def without_rows(old: Tensor, rows: Sequence[int]) -> Tensor:

@@ -72,20 +72,20 @@ def load_classification(
         spec = replace(spec or ClassificationTask(task), columns=columns)
     if task not in DATASETS:
         spec = replace(spec, labels=_label_names(splits["train"], task))
-    found = {name: _checked(split, name, spec) for name, split in splits.items()}
+    checked = {name: _checked(split, name, spec) for name, split in splits.items()}
     glue = spec.hub_id is not None
-    for name in [name for name in found if name.startswith("test")]:
-        if _hidden(found[name]):
+    for name in [name for name in checked if name.startswith("test")]:
+        if _hidden(checked[name]):
             if not glue or name in overrides:
                 raise InvalidArgumentError(
                     f"the test split of --task {task} has no labels (all are {_HIDDEN}): there is nothing to "
                     f"score; leave it out, or give a --test_file with labels"
                 )
             logger.info("the labels of %s's %s split are not published: it is not used", task, name)
-            del found[name]
-    for name, split in found.items():
+            del checked[name]
+    for name, split in checked.items():
         _check_labels(split, name, spec)
-    return spec, first_samples(_joined(found), limits or {})
+    return spec, first_samples(_joined(checked), limits or {})
 
 
 def _unknown(task: str) -> Exception:
@@ -126,8 +126,8 @@ def _load(task: str, data_dir: str | None) -> tuple[DatasetDict, str]:
 
 def _glue_folder(task: str, data_dir: str | None) -> Path | None:
     """`glue/<task>` or `<task>` in `data_dir`, or that itself; else `glue/<task>` in HF_EMBINIT_DATA."""
-    found = find_folder(f"glue/{task}", data_dir)
-    return find_folder(task, data_dir) if data_dir is not None and found == Path(data_dir) else found
+    folder = find_folder(f"glue/{task}", data_dir)
+    return find_folder(task, data_dir) if data_dir is not None and folder == Path(data_dir) else folder
 
 
 def _split_name(name: str) -> str:

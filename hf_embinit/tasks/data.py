@@ -151,10 +151,10 @@ def texts_digest(texts: Sequence[str]) -> str:
 
 def data_digests(data: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:
     """Split -> `rows` and `sha256` of its columns, the same for the same texts from whatever file."""
-    found = {}
+    digests = {}
     for split, rows in data.items():
         digest = hashlib.sha256()
         for column in sorted(rows.column_names):
             digest.update(json.dumps([column, rows[column][:]], ensure_ascii=False).encode())
-        found[split] = {"rows": len(rows), "sha256": digest.hexdigest()}
-    return found
+        digests[split] = {"rows": len(rows), "sha256": digest.hexdigest()}
+    return digests

@@ -102,11 +102,11 @@ class ExpansionData(TextData):
     def spread(self, model: PreTrainedModel) -> dict[str, float]:
         """How far apart the new input rows are, in the dtype of the model, before training and after it."""
         before, after = self.new_rows, model.get_input_embeddings().weight.detach()[self.filled].cpu()
-        found = {}
+        measured = {}
         for when, rows in (("step_0_", before), ("", after)):
-            found[f"{when}new_rows_smallest_distance"] = smallest_distance(rows)
-            found[f"{when}new_rows_effective_rank"] = effective_rank(rows)
-        return found
+            measured[f"{when}new_rows_smallest_distance"] = smallest_distance(rows)
+            measured[f"{when}new_rows_effective_rank"] = effective_rank(rows)
+        return measured
 
     def figures(self, folder: Path, record: RunRecord) -> None:
         """KL before training, and perplexity by step."""

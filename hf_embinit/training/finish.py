@@ -62,19 +62,19 @@ def vector_digests(events: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, A
 
     They give the number of rows, their digest, their source and their `provenance`, None when it is unknown.
     """
-    found = {}
+    digests = {}
     for event in events:
         for table in event.get("tables", ()):
             source = table.get("source") or {}
             if source.get("digest"):
-                found[f"vectors, {table['side']}"] = {
+                digests[f"vectors, {table['side']}"] = {
                     "rows": len(row_ids(table["rows"])),
                     "sha256": source["digest"].removeprefix("sha256:"),
                     "name": source["name"],
                     "revision": source["revision"],
                     "provenance": source.get("provenance"),
                 }
-    return found
+    return digests
 
 
 def finish_run(

@@ -203,18 +203,18 @@ class TwinRecorder(TrainerCallback):
     def similarities(self) -> dict[str, float]:
         """KNN match similarity of the first two models, by table and metric: `knn_<table>_<metric>`."""
         a, b = list(self.twins.models.values())[:2]
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for role, metric in self.curves:
             x, y = (_read(model, role, self.rows) for model in (a, b))
             values = knn_match_similarity(x, y, self.k, metric, per_token=True).cpu().double()
             name = f"knn_{role}_{metric}"
-            found[name] = float(values.mean())
+            scores[name] = float(values.mean())
             weights = self.weights[self.rows]
             seen = weights > 0
             if bool(seen.any()):
-                found[f"{name}_seen"] = float(values[seen].mean())
-                found[f"{name}_weighted"] = float((values * weights).sum() / weights.sum())
-        return found
+                scores[f"{name}_seen"] = float(values[seen].mean())
+                scores[f"{name}_weighted"] = float((values * weights).sum() / weights.sum())
+        return scores
 
 
 def _read(model: Any, role: str, rows: Tensor) -> Tensor:

@@ -87,15 +87,15 @@ class _Model:
 
     def parts(self, word: bytes) -> np.ndarray:
         """Ids of the rows whose mean is the word's vector; empty when it has none."""
-        found = [self.words[word]] if word in self.words else []
+        ids = [self.words[word]] if word in self.words else []
         if word != _END_OF_SENTENCE and self.settings["bucket"]:
             for number in ngram_hashes(b"<" + word + b">", self.settings["minn"], self.settings["maxn"]):
                 bucket = number % self.settings["bucket"]
                 if self.pruned is None:
-                    found.append(self.num_words + bucket)
+                    ids.append(self.num_words + bucket)
                 elif bucket in self.pruned:
-                    found.append(self.num_words + self.pruned[bucket])
-        return np.array(found, dtype=np.int64)
+                    ids.append(self.num_words + self.pruned[bucket])
+        return np.array(ids, dtype=np.int64)
 
 
 def ngram_hashes(word: bytes, minn: int, maxn: int) -> Iterator[int]:
@@ -185,13 +185,13 @@ def _read_rows(data: _Bytes, needed: np.ndarray, model: _Model, where: str) -> n
             f"{model.num_words} words, {model.settings['bucket']} buckets and a width of {model.dim}."
         )
     step = max(1, BLOCK // (4 * dim))
-    found = [np.empty((0, dim), dtype=np.float32)]
+    rows = [np.empty((0, dim), dtype=np.float32)]
     at, taken = 0, 0
     while taken < len(needed):
         count = min(step, total - at)
         chunk = np.frombuffer(data.take(4 * dim * count), dtype="<f4").reshape(count, dim)
         upto = int(np.searchsorted(needed, at + count))
         if upto > taken:
-            found.append(chunk[needed[taken:upto] - at])
+            rows.append(chunk[needed[taken:upto] - at])
         at, taken = at + count, upto
-    return np.concatenate(found)
+    return np.concatenate(rows)

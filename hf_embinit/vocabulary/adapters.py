@@ -333,10 +333,10 @@ def _read(adapter: str | PathLike[str], revision: str | None) -> tuple[dict[str,
     files = []
     for name in (MANIFEST, ROWS):
         local = Path(adapter) / name
-        found = local if Path(adapter).is_dir() else hub_file(str(adapter), name, revision=revision)
-        if found is None or not found.is_file():
+        path = local if Path(adapter).is_dir() else hub_file(str(adapter), name, revision=revision)
+        if path is None or not path.is_file():
             raise DataNotFoundError(f"{adapter} has no {name}: this adapter came without its rows. {way_out}")
-        files.append(found)
+        files.append(path)
     try:
         manifest = json.loads(files[0].read_text(encoding="utf-8"))
         for side in manifest["sides"].values():

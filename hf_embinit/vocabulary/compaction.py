@@ -107,13 +107,13 @@ def _merged_from(model: dict[str, Any], vocabulary: dict[str, int], keep: set[in
     parts: dict[int, set[int]] = defaultdict(set)
     for a, b in map(_pair, model["merges"]):
         parts[vocabulary[a + b.removeprefix(prefix)]] |= {vocabulary[a], vocabulary[b]}
-    found: set[int] = set()
+    pieces: set[int] = set()
     todo = set(keep)
     while todo:
-        new = parts[todo.pop()] - found
-        found |= new
+        new = parts[todo.pop()] - pieces
+        pieces |= new
         todo |= new
-    return found
+    return pieces
 
 
 def _renumber_post_processor(processor: dict[str, Any] | None, new_id: dict[int, int]) -> None:

@@ -48,7 +48,7 @@ def propose_tokens(
         w for w, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count >= min_count
     ]
     known = tokenizer.get_vocab()
-    found: dict[str, AddedToken] = {}
+    proposals: dict[str, AddedToken] = {}
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
     for start in range(0, len(ranked), 1000):
         batch = ranked[start : start + 1000]
@@ -56,15 +56,15 @@ def propose_tokens(
         for one, ids in zip(batch, encoded, strict=True):
             # "Frodo" and "frodo" may be one word to the tokenizer
             key = normalizer.normalize_str(one) if normalizer is not None else one
-            if len(ids) > 1 and str(spelling(one)) not in known and key not in found:
-                found[key] = spelling(one)
-                if len(found) == n:
-                    return list(found.values())
-    if not found:
+            if len(ids) > 1 and str(spelling(one)) not in known and key not in proposals:
+                proposals[key] = spelling(one)
+                if len(proposals) == n:
+                    return list(proposals.values())
+    if not proposals:
         raise InvalidArgumentError(
             f"corpus has no word that is seen {min_count} times and split: {len(counts)} words were read"
         )
-    return list(found.values())
+    return list(proposals.values())
 
 
 def _spelling(tokenizer: Any) -> Any:

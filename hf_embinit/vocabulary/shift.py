@@ -107,13 +107,13 @@ def shift_by_prefix(
 
     Raises `UnsupportedModelError` when a model gives no logits over its vocabulary.
     """
-    found = []
+    divergences = []
     for ids in blocks:
         old, new = next_token_logits(before, ids), next_token_logits(after, ids)
         if old is None or new is None:
             raise UnsupportedModelError(f"{type(before).__name__} gives no logits over its vocabulary")
-        found.append(kl_divergence(*paired_logits(old, new, filled)))
-    return torch.cat(found)
+        divergences.append(kl_divergence(*paired_logits(old, new, filled)))
+    return torch.cat(divergences)
 
 
 def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:

@@ -117,11 +117,11 @@ def _spec(tokenizer: Any) -> dict[str, Any]:
 
 def _used(model: PreTrainedModel, tokenizer: Any, rows: int) -> dict[int, str]:
     """Ids that have a task, and which: special tokens with a role, and those that a configuration names."""
-    found = {i: f"{type(f.holder).__name__}.{f.name}" for f in id_fields(model, rows) for i in f.ids}
+    names = {i: f"{type(f.holder).__name__}.{f.name}" for f in id_fields(model, rows) for i in f.ids}
     for role, token in getattr(tokenizer, "special_tokens_map", {}).items():
         if isinstance(token, str):
-            found[int(tokenizer.convert_tokens_to_ids(token))] = f"the tokenizer's {role}"
-    return found
+            names[int(tokenizer.convert_tokens_to_ids(token))] = f"the tokenizer's {role}"
+    return names
 
 
 def _templates(tokenizer: Any) -> list[str]:
