@@ -8,6 +8,7 @@ ends in: Xavier for `*_xavier`, a normal with the source's mean and standard dev
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +21,7 @@ from ..vectors import PretrainedVectors
 from .context import InitContext
 from .orthogonal import Turn, orthogonal_rows
 from .random import xavier_rows
-from .registry import Count, Share, register_initializer
+from .registry import Count, Needs, Share, register_initializer
 
 SOURCES = {
     "glove": "GloVe word vectors",
@@ -93,26 +94,21 @@ def _defaults(source: str) -> dict[str, str]:
 
 
 def _register(source: str, description: str) -> None:
-    defaults = _defaults(source)
+    needs: tuple[Needs, ...] = ("vectors", "tokens")
+    register = functools.partial(register_initializer, needs=needs, defaults=_defaults(source))
 
-    @register_initializer(
-        source,
-        summary=f"{description}, as they are",
-        reference="Kim et al. 2024, sections 3.2 and 3.3",
-        needs=("vectors", "tokens"),
-        defaults=defaults,
+    @register(
+        source, summary=f"{description}, as they are", reference="Kim et al. 2024, sections 3.2 and 3.3"
     )
     def plain(context: InitContext) -> Tensor:
         """The source's rows unchanged."""
         selected = _select(context, source)
         return _place(context, selected, selected.rows, _normal(context, selected))
 
-    @register_initializer(
+    @register(
         f"{source}_xavier",
         summary=f"{description}, standardized to Xavier's mean and sd",
         reference="Kim et al. 2024, Eq. 1",
-        needs=("vectors", "tokens"),
-        defaults=defaults,
     )
     def to_xavier(context: InitContext, *, per_dimension: bool = False) -> Tensor:
         """The source's rows with mean 0 and sd sqrt(2 / (N + D)), by column with `per_dimension`."""
@@ -121,12 +117,10 @@ def _register(source: str, description: str) -> None:
         rows = standardize(selected.rows, 0.0, std, per_dimension=per_dimension)
         return _place(context, selected, rows, xavier_rows(context, context.num_rows - len(rows)))
 
-    @register_initializer(
+    @register(
         f"{source}_shuffled",
         summary=f"{description}, entries permuted",
         reference="Kim et al. 2024, section 3.4",
-        needs=("vectors", "tokens"),
-        defaults=defaults,
     )
     def shuffled(context: InitContext, *, mode: ShuffleMode = "elements") -> Tensor:
         """The source's values without their meaning; `mode` is `elements`, `rows` or `rows_and_columns`."""
@@ -134,12 +128,10 @@ def _register(source: str, description: str) -> None:
         rows = shuffle(selected.rows, mode, generator=context.generator)
         return _place(context, selected, rows, _normal(context, selected))
 
-    @register_initializer(
+    @register(
         f"xavier_{source}",
         summary=f"a Xavier draw moved to the mean and sd of {description}",
         reference="Kim et al. 2024, Eq. 4",
-        needs=("vectors", "tokens"),
-        defaults=defaults,
     )
     def from_xavier(context: InitContext) -> Tensor:
         """Random rows with the source's mean and sample standard deviation, exactly."""

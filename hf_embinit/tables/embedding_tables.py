@@ -241,26 +241,6 @@ class EmbeddingTables:
                 config.embinit = events
             then()
 
-    def assert_consistent(self) -> None:
-        """Raises `AssertionError` when ties, shapes, sizes in modules and the config's size disagree."""
-        for table in self.tables:
-            for location in table.tied.locations:
-                tensor = location.tensor
-                same = tensor is table.tied.tensor or tensor.data_ptr() == table.tied.tensor.data_ptr()
-                assert same, f"{location.name} and {table.name} were tied and are not any more"
-                for attribute in ("num_embeddings", "out_features"):
-                    size = getattr(location.module, attribute, None)
-                    if isinstance(size, int) and not table.transposed:
-                        assert size == table.num_embeddings, (
-                            f"{location.name}: {attribute} is {size}, not {table.num_embeddings}"
-                        )
-            for tied in table.bias:
-                size = table.num_embeddings - table.extra_rows
-                assert tied.rows == size, f"{tied.name} has {tied.rows} entries, not {size}"
-        for side in {t.side for t in self.tables}:
-            sizes = {t.num_embeddings - t.extra_rows for t in self.of_side(side)}
-            assert len(sizes) == 1, f"tables of the {side} vocabulary disagree on its size: {sorted(sizes)}"
-
     def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
         """Every tensor with an entry a row of a side's vocabulary, its extra rows, and whether they move."""
         resized: dict[int, tuple[TiedTensor, int, bool]] = {}

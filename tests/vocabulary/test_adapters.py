@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+from builders.tables import assert_consistent
 from builders.tiny_models import t5_with_separate_head
 from builders.tiny_tokenizers import logits, model, tokenizer
 from peft import LoraConfig, PeftModel, TrainableTokensConfig, get_peft_model
@@ -86,7 +87,7 @@ def round_trip(wrapped, base_class, tmp_path, ids):
     merged.save_pretrained(tmp_path / "merged")
     again = base_class.from_pretrained(tmp_path / "merged").eval()
     assert torch.equal(logits(again, ids), after)
-    EmbeddingTables(again).assert_consistent()
+    assert_consistent(EmbeddingTables(again))
     return before
 
 

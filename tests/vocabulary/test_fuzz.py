@@ -6,6 +6,7 @@ import copy
 import warnings
 
 import torch
+from builders.tables import assert_consistent
 from builders.tiny_tokenizers import FAMILIES, model, texts, tokenizer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -56,7 +57,7 @@ def test_expansion(family, kind, dtype, padding, tokens, init, multiple, seed) -
             assert all(torch.equal(tables.read(table), old[table.name]) for table in tables.own_tables)
             return
     tables = EmbeddingTables(m)
-    tables.assert_consistent()
+    assert_consistent(tables)
     assert m.config.vocab_size == tables.vocab_size() == report.new_num_embeddings >= len(old_t) + padding
     assert multiple is None or m.config.vocab_size % multiple == 0
     kept = [i for i in range(len(old_t) + padding) if i not in report.token_ids]
@@ -90,7 +91,7 @@ def test_pruning(family, padding, keep) -> None:
         return
     report = prune_vocabulary(m, t, keep)
     tables = EmbeddingTables(m)
-    tables.assert_consistent()
+    assert_consistent(tables)
     assert len(t) == tables.vocab_size() == len(report.old_ids)
     for table in tables.own_tables:
         assert torch.equal(tables.read(table), old[table.name][report.old_ids])

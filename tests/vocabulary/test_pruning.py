@@ -6,6 +6,7 @@ import copy
 
 import pytest
 import torch
+from builders.tables import assert_consistent
 from builders.tiny_tokenizers import FAMILIES, logits, model, texts, tokenizer
 from transformers import AutoTokenizer, PreTrainedTokenizer
 
@@ -96,7 +97,7 @@ def test_ids_in_the_configuration_follow() -> None:
     assert m.generation_config.forced_eos_token_id == new[0]
     tables = EmbeddingTables(m)
     assert tables.input_tables[0].padding_index == t.pad_token_id
-    tables.assert_consistent()
+    assert_consistent(tables)
 
 
 def test_bpe_keeps_what_kept_tokens_are_merged_from() -> None:

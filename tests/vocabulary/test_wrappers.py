@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from builders.tables import assert_consistent
 from builders.tiny_tokenizers import model, tokenizer
 from torch import nn
 from transformers import (
@@ -176,7 +177,7 @@ def test_vision_and_speech_models_through_their_processor(build, tmp_path) -> No
     report = expand_vocabulary(m, processor, [" zyxomma", " qorvex"], "mean_cov", prefixes=())
     assert report.token_ids == [320, 321]
     tables = EmbeddingTables(m)
-    tables.assert_consistent()
+    assert_consistent(tables)
     for table in tables.own_tables:
         assert torch.equal(tables.read(table)[:320], old[table.name])
         assert not torch.equal(tables.read(table)[320], tables.read(table)[321])
