@@ -281,7 +281,8 @@ class ClassificationData(TaskData):
 
     def token_counts(self, model: PreTrainedModel) -> list[int]:
         """How often each id of the model's input table occurs in the training texts."""
-        return token_counts(self.train, "input_ids", model.get_input_embeddings().num_embeddings)
+        table: Any = model.get_input_embeddings()
+        return token_counts(self.train, "input_ids", table.num_embeddings)
 
     def collator(self, model: Any) -> Any:
         """Pads texts that have one label each."""

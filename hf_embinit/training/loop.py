@@ -94,7 +94,7 @@ def start(
     )
     identity = {name: str(names.get(name) or given[name]) for name in ("dataset", "init", "tokenizer")}
     if hub is None:
-        others = {name: value for name, value in identity.items() if name != "init"}
+        others: dict[str, Any] = {name: value for name, value in identity.items() if name != "init"}
         others |= {"task": task.record_name, "seed": args.seed}
         (hub,) = prepare_push(args, [identity["init"]], **others, arguments=arguments)
     set_seed(args.seed)

@@ -144,8 +144,8 @@ class InitArguments:
         if init is None or "vectors" not in get_initializer(init).needs:
             return None
         if given is None:
-            width = model.get_input_embeddings().embedding_dim
-            return task.default_vectors(dataset, init, tokenizer, language, dim=width)
+            table: Any = model.get_input_embeddings()
+            return task.default_vectors(dataset, init, tokenizer, language, dim=table.embedding_dim)
         return given_vectors(given, tokenizer, target=target, allow_pickle=self.allow_pickle)
 
 

@@ -225,9 +225,6 @@ def test_gpt2_tokenizer_whole_and_compacted(data_folder, flags, tmp_path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("--init glove_xaver", "Unknown init 'glove_xaver'. Did you mean: glove_xavier"),
-        ("--init mean", "whole tables are made by"),
-        ("--inti xavier", "unknown argument '--inti'. Did you mean: --init"),
         ("--dataset storie", "captions, stories, wikitext-2-v1"),
         ("--tokenizer nobody/nothing", "--tokenizer 'nobody/nothing' is no folder here"),
         ("--tokenizer recipes", "--tokenizer 'recipes'"),
@@ -245,9 +242,6 @@ def test_gpt2_tokenizer_whole_and_compacted(data_folder, flags, tmp_path) -> Non
         ("--twin_seeds 0 1 --records_per_decade 0", "--records_per_decade 0"),
         ("--block_size 4999", "fewer than one block of 4999"),
         ("--train_file {empty}", "has no text"),
-        ("--train_file /nowhere.jsonl", "/nowhere.jsonl"),
-        ("--num_heads 7", "num_heads"),
-        ("--init bert --vectors /nowhere.txt", "/nowhere.txt"),
     ],
 )
 def test_bad_input_is_one_clear_error(arguments, sentence, twins, flags, tmp_path) -> None:
@@ -273,10 +267,3 @@ def test_two_processes_write_one_result(flags, tmp_path) -> None:
     assert record.runtime["world_size"] == 2 and printed.count("trained model:") == 1
     one = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
     assert record.metrics["test_loss"] < math.log(one.config.vocab_size)
-
-
-def test_help_explains_every_flag_of_ours() -> None:
-    status, out, _ = start("--help")
-    assert status == 0 and "accelerate launch recipes/language_model.py --init glove_xavier" in out
-    for flag in ("--init", "--twin_seeds", "--freeze_rest", "--reinitialize_embeddings", "--knn_tokens"):
-        assert flag in out
