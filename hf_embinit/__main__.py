@@ -15,6 +15,7 @@ from typing import Any
 
 from . import __version__
 from .cli import COMMANDS, Answer, Command, CommandLineError
+from .disk import disk_problem
 from .display import printable
 from .errors import EmbinitError, UnknownNameError
 
@@ -67,6 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush finds no pipe, either
         return READER_GONE
+    except Exception as error:
+        sentence = disk_problem(error)
+        if sentence is None:
+            raise
+        _complain(sentence)
+        return ERROR
     return answer.code
 
 

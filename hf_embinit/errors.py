@@ -52,6 +52,10 @@ class NoSafetensorsError(DataNotFoundError):
     """A checkpoint has no safetensors; it may have a pickle."""
 
 
+class FileWriteError(EmbinitError, OSError):
+    """A file cannot be written: disk, permission or path; the message says which and what to do."""
+
+
 class RunFolderError(EmbinitError, RuntimeError):
     """A run folder cannot be used as asked (finished already, or damaged)."""
 

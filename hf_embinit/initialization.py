@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
 
+from .arguments import Seed, Tokenizer, checked
 from .errors import InvalidArgumentError
 from .initializers import list_initializers
 from .measures import embedding_statistics
@@ -52,7 +52,7 @@ class InitReport:
     """What `initialize` did; `str(report)` is a few lines to read, `to_dict()` is for JSON."""
 
     init: str
-    seed: int
+    seed: Seed
     options: dict[str, Any]
     tables: list[TableReport]
 
@@ -76,14 +76,15 @@ class InitReport:
         return "\n".join(lines)
 
 
+@checked
 def initialize(
-    model: PreTrainedModel,
+    model: nn.Module,
     init: str,
     *,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     vectors: VectorSource | None = None,
     target_vectors: VectorSource | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
     token_counts: Sequence[int] | None = None,
     target_token_counts: Sequence[int] | None = None,
     allow_pickle: bool = False,
@@ -192,6 +193,9 @@ def _covered(init: str, made: MadeRows, counts: Sequence[int] | None) -> Coverag
     found = context.report.get("found")
     if found is None or context.tokens is None:
         return None
+    if counts is not None and len(counts) != len(context.tokens):
+        name = "target_token_counts" if made.table.side == "target" else "token_counts"
+        raise InvalidArgumentError(f"{name} has {len(counts)} numbers for {len(context.tokens)} tokens")
     covered = coverage(context.tokens, found, special=context.special_rows, counts=counts)
     if covered.types_found < 0.5 * covered.types:
         logger.warning(

@@ -11,8 +11,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from torch import nn
 from transformers import PreTrainedConfig
 
+from .arguments import FilePath, checked
 from .errors import DataNotFoundError, InvalidArgumentError, VectorFileError
 from .foreign import read_json
 from .hub import hub_file
@@ -54,7 +56,10 @@ def row_ids(rows: Sequence[Any]) -> list[int]:
     return [i for one in rows for i in (range(*one) if isinstance(one, (list, tuple)) else [one])]
 
 
-def read_manifest(source: Any, *, revision: str | None = None) -> list[dict[str, Any]]:
+@checked
+def read_manifest(
+    source: nn.Module | PreTrainedConfig | FilePath, *, revision: str | None = None
+) -> list[dict[str, Any]]:
     """The events of a checkpoint (folder or Hub id), a config or a model, oldest first; may be empty.
 
     Reads `config.json` alone: the model class need not be known. `revision` is a branch, tag or commit of a

@@ -16,12 +16,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .arguments import FilePath, RowId, Seed, check_fields, shown
 from .errors import InvalidArgumentError
 from .initializers import InitContext, Initializer, get_initializer
 from .moments import mixed_rows
@@ -39,7 +39,7 @@ from .tables import (
 from .tokens import Vocabulary, read_vocabulary, split_texts, token_family, word_candidates
 from .vectors import PretrainedVectors, load_vectors
 
-VectorSource = PretrainedVectors | str | PathLike[str]
+VectorSource = PretrainedVectors | FilePath
 
 Override = str | tuple[str, Any]
 """An initialiser's name, or a name with its options; anything but a mapping is its first option."""
@@ -57,7 +57,7 @@ class RowRequest:
     """How to make rows. Raises `UnknownNameError` or `InvalidArgumentError` for bad arguments."""
 
     init: str
-    seed: int = 0
+    seed: Seed = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     """The initialiser's own."""
     tokenizer: Any = None
@@ -67,9 +67,9 @@ class RowRequest:
     vectors: VectorSource | None = None
     target_vectors: VectorSource | None = None
     """For the target side, instead of `vectors`."""
-    overrides: Mapping[str | int, Override] | None = None
+    overrides: Mapping[str | int, Any] | None = None
     """New token or id -> initialiser for it alone: `"zeros"`, `("copy", "king")`, `("copy", {"of": 5})`."""
-    exclude_rows: Collection[int] | None = None
+    exclude_rows: Collection[RowId] | None = None
     """Old rows that statistics leave out; None: those of `unusable_rows`."""
     allow_pickle: bool = False
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None
@@ -78,13 +78,11 @@ class RowRequest:
     """Cache of texts that the old tokenizer has split: text -> old ids."""
 
     def __post_init__(self) -> None:
+        check_fields(
+            self, "init", "seed", "options", "vectors", "target_vectors", "overrides", "exclude_rows"
+        )
         self.record = check_init(self.init, self.options)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
-            raise InvalidArgumentError(f"seed={self.seed!r}: expected an integer")
         self.others = {token: _override(spec) for token, spec in (self.overrides or {}).items()}
-        for i in self.exclude_rows or ():
-            if isinstance(i, bool) or not isinstance(i, int):
-                raise InvalidArgumentError(f"exclude_rows has {i!r}: expected ids of rows")
         records = [self.record, *(record for record, _ in self.others.values())]
         for record in records:
             if "tokens" in record.needs and self.tokenizer is None:
@@ -92,7 +90,9 @@ class RowRequest:
         self.needs_vectors = [record for record in records if "vectors" in record.needs]
         given = self.vectors if self.vectors is not None else self.target_vectors
         if given is not None and not self.needs_vectors:
-            raise InvalidArgumentError(f"init {self.init!r} uses no vectors, but vectors={given!r} was given")
+            raise InvalidArgumentError(
+                f"init {self.init!r} uses no vectors, but vectors={shown(given)} was given"
+            )
         for record in self.needs_vectors:
             if given is None and "vectors" not in record.defaults:
                 raise InvalidArgumentError(

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .arguments import Tokenizer, checked
 from .errors import InvalidArgumentError
 
 Side = Literal["source", "target", "shared"]
@@ -41,7 +42,8 @@ class TokenForm(NamedTuple):
     special: bool = False
 
 
-def token_family(tokenizer: Any) -> TokenFamily:
+@checked
+def token_family(tokenizer: Tokenizer) -> TokenFamily:
     """How a tokenizer spells word starts: from its backend, else from the marks in its vocabulary.
 
     For a `VanillaTransformerTokenizer` it is the family of the tokenizer inside. Raises
@@ -113,7 +115,8 @@ def tokenizer_of(tokenizer: Any) -> Any:
     return inner if hasattr(inner, "get_vocab") and not hasattr(tokenizer, "get_vocab") else tokenizer
 
 
-def read_vocabulary(tokenizer: Any, side: Side = "shared") -> Vocabulary:
+@checked
+def read_vocabulary(tokenizer: Tokenizer, side: Side = "shared") -> Vocabulary:
     """The tokens of a tokenizer, read once.
 
     `side` picks the vocabulary of tokenizers that keep two (`separate_vocabs`); any other has one for both.
@@ -138,18 +141,19 @@ def read_vocabulary(tokenizer: Any, side: Side = "shared") -> Vocabulary:
     )
 
 
-def split_texts(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+@checked
+def split_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """The ids of each text, without special tokens.
 
     By the tokenizer's backend where that gives the same: several times as fast for thousands of words.
     """
-    from tokenizers import Tokenizer
+    from tokenizers import Tokenizer as Backend
     from transformers import PreTrainedTokenizerFast
 
     if not texts:
         return []
     backend: Any = getattr(tokenizer, "_tokenizer", None)
-    plain = isinstance(backend, Tokenizer) and (
+    plain = isinstance(backend, Backend) and (
         type(tokenizer).__call__ is PreTrainedTokenizerFast.__call__
         and type(tokenizer)._encode_plus is PreTrainedTokenizerFast._encode_plus
         and backend.padding is None
@@ -161,16 +165,19 @@ def split_texts(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
 
-def vocabulary(tokenizer: Any, side: Side = "shared") -> list[str]:
+@checked
+def vocabulary(tokenizer: Tokenizer, side: Side = "shared") -> list[str]:
     """Token strings in id order, see `read_vocabulary`."""
     return read_vocabulary(tokenizer, side).tokens
 
 
-def special_ids(tokenizer: Any, side: Side = "shared") -> list[int]:
+@checked
+def special_ids(tokenizer: Tokenizer, side: Side = "shared") -> list[int]:
     """Ids of the special tokens in a vocabulary, ascending: the named ones and all added as special."""
     return sorted(read_vocabulary(tokenizer, side).special)
 
 
+@checked
 def word_candidates(
     tokens: Iterable[str], family: TokenFamily | str, *, plain: Collection[int] = ()
 ) -> list[str]:
@@ -186,6 +193,7 @@ def word_candidates(
     return list(words)
 
 
+@checked
 def align(
     target_tokens: Sequence[str],
     target_family: TokenFamily | str,
@@ -285,6 +293,7 @@ class Coverage:
         }
 
 
+@checked
 def coverage(
     tokens: Sequence[str],
     found: Tensor | Sequence[bool],

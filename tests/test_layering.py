@@ -17,6 +17,8 @@ ROOMS = [
     "lazy",
     "display",
     "errors",
+    "arguments",
+    "disk",
     "registry",
     "files",
     "foreign",

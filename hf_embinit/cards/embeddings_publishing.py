@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
-from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,10 +14,11 @@ from safetensors.torch import save
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ..arguments import FilePath, Text, Tokenizer, checked
 from ..errors import InvalidArgumentError, PublishError
 from ..hub import LIST_NAME, Branch, HubRepository, load_pretrained_tokenizer
 from ..manifest import package_version, read_manifest
-from ..measures import embedding_statistics
+from ..measures import check_table, embedding_statistics
 from ..records import shorten, tokenizer_names, without_places
 from ..tables import EmbeddingTables
 from ..tokens import vocabulary
@@ -30,11 +30,12 @@ _TENSOR = "embeddings.weight"
 _CONFIG = "config.json"
 
 
+@checked
 def publish_embeddings(
-    source: PreTrainedModel | PretrainedVectors | Tensor | str | PathLike[str],
-    repo_id: str,
+    source: PreTrainedModel | PretrainedVectors | Tensor | FilePath,
+    repo_id: Text,
     *,
-    tokenizer: Any = None,
+    tokenizer: Tokenizer | None = None,
     table: str | None = None,
     private: bool | None = None,
     token: str | None = None,
@@ -67,6 +68,8 @@ def publish_embeddings(
         "digest": digest,
         "version": package_version(),
     }
+    check_table(matrix.float(), "source")
+    statistics = embedding_statistics(matrix.float())
     config: dict[str, Any] = {
         "vocab_size": len(matrix),
         "hidden_size": matrix.shape[1],
@@ -81,9 +84,7 @@ def publish_embeddings(
                 f"{repository.repo_id} is taken: it holds something other than these rows of {chosen} of "
                 f"{name}. Choose another name, or replace it with overwrite=True."
             )
-    card = embeddings_page(
-        repository.repo_id, config["embinit"], embedding_statistics(matrix.float()), digest, license
-    )
+    card = embeddings_page(repository.repo_id, config["embinit"], statistics, digest, license)
     main.add(
         {
             **_tokenizer_files(tokenizer),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import FilePath, Text, checked
 from ..display import printable
 from ..errors import InvalidArgumentError, PublishError, RunFolderError
 from ..foreign import read_json
@@ -63,9 +64,10 @@ class Publication:
         return "\n".join(lines)
 
 
+@checked
 def publish(
-    run_folder: str | os.PathLike[str],
-    repo_id: str,
+    run_folder: FilePath,
+    repo_id: Text,
     *,
     private: bool | None = None,
     token: str | None = None,
@@ -106,8 +108,9 @@ def publish(
     return Publication(repository.repo_id, url, commit, init_commit)
 
 
+@checked
 def planned_files(
-    run_folder: str | os.PathLike[str], repo_id: str, license: str | None = None
+    run_folder: FilePath, repo_id: Text, license: str | None = None
 ) -> dict[str, dict[str, int]]:
     """What `publish` would send, without asking the Hub: branch -> path -> bytes."""
     run = _read_run(Path(run_folder), license)

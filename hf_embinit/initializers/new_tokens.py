@@ -9,12 +9,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from ..arguments import NotNegative
 from ..errors import InvalidArgumentError
 from ..moments import balanced_shares, distinct_rows, gaussian_rows, mean_row, mixed_rows
 from ..tokens import align
 from ..vectors import PretrainedVectors
 from .context import InitContext
-from .registry import NotNegative, register_initializer
+from .registry import register_initializer
 
 Names = str | int | Sequence[str | int]
 """One old token (its string or id) or several."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..arguments import Count, Share
 from ..errors import InvalidArgumentError
 from ..moments import ShuffleMode, shuffle, standardize, xavier_std
 from ..tokens import align
@@ -21,7 +22,7 @@ from ..vectors import PretrainedVectors
 from .context import InitContext
 from .orthogonal import Turn, orthogonal_rows
 from .random import xavier_rows
-from .registry import Count, Needs, Share, register_initializer
+from .registry import Needs, register_initializer
 
 SOURCES = {
     "glove": "GloVe word vectors",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..arguments import NotNegative
 from ..moments import xavier_bound
 from .context import InitContext
-from .registry import NotNegative, register_initializer
+from .registry import register_initializer
 
 
 def xavier_rows(context: InitContext, num_rows: int | None = None) -> Tensor:

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_type_hints
 
+from ..arguments import check, checked
 from ..errors import InvalidArgumentError
 from ..registry import Registry
 
@@ -31,13 +30,6 @@ Purpose = Literal["table", "rows"]
 Needs = Literal["vectors", "existing", "tokens", "tokenizer", "positions"]
 """What an initialiser reads: pre-trained vectors, the old table, token strings, the old tokenizer, the
 position encodings of the model."""
-
-NotNegative = Annotated[float, "a finite number at least 0", lambda x: x >= 0]
-"""A finite number that is not below zero."""
-Share = Annotated[float, "a number above 0 and at most 1", lambda x: 0 < x <= 1]
-"""A part of a whole."""
-Count = Annotated[int, "a whole number of 1 or more", lambda x: x >= 1]
-"""How many."""
 
 
 @dataclass(frozen=True)
@@ -72,40 +64,18 @@ class Initializer:
                 raise InvalidArgumentError(
                     f"init {self.name!r} has no option {name!r}. Its options: {known}."
                 )
-            if value != self.options[name] and (wanted := _unmet(hints.get(name), value)):
-                raise InvalidArgumentError(f"init {self.name!r}: {name}={value!r} is not {wanted}")
+            if value is not self.options[name]:
+                check(f"init {self.name!r}: {name}", value, hints.get(name, Any))
 
     def __str__(self) -> str:
         also = f" (also {', '.join(self.aliases)})" if self.aliases else ""
         return f"{self.name}{also}: {self.summary} ({self.reference})"
 
 
-def _unmet(hint: Any, value: Any) -> str | None:
-    """What was expected instead of `value`, None when it is what the annotation says (or it says no more)."""
-    origin, parts = get_origin(hint), get_args(hint)
-    if origin is Literal:
-        return None if value in parts else _one_of([repr(part) for part in parts])
-    if hint is bool:
-        return None if isinstance(value, bool) else "True or False"
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if origin is Annotated:
-        kind, wanted, holds = parts
-        return None if number and (kind is not int or isinstance(value, int)) and holds(value) else wanted
-    if hint is float:
-        return None if number else "a finite number"
-    if origin in (Union, UnionType):  # `float | None`, `NotNegative | Literal["auto"]`
-        unmet = [_unmet(part, value) for part in parts if part is not type(None)]
-        return _one_of([text for text in unmet if text]) if all(unmet) else None
-    return None
-
-
-def _one_of(names: list[str]) -> str:
-    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
 INITIALIZERS: Registry[Initializer] = Registry("init")
 
 
+@checked
 def register_initializer(
     name: str,
     *,
@@ -131,6 +101,7 @@ def register_initializer(
     return register
 
 
+@checked
 def get_initializer(name: str) -> Initializer:
     """The record registered under `name`. Unknown names raise `UnknownNameError` with the nearest ones."""
     return INITIALIZERS.get(name)
@@ -157,6 +128,7 @@ def read_init(text: str) -> tuple[str, dict[str, Any]]:
     return name, options
 
 
+@checked
 def list_initializers(pattern: str = "*", *, purpose: Purpose | None = None) -> list[Initializer]:
     """Records whose name matches a shell pattern (`"glove*"`), sorted by name; `str(record)` is one line."""
     return [r for r in INITIALIZERS.list(pattern) if purpose is None or r.purpose == purpose]

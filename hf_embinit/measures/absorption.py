@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import Count, checked
 from ..errors import InvalidArgumentError
 from ..moments import standardize, xavier_std
 from .analogies import AnalogyTask, analogy_score
@@ -64,11 +65,13 @@ def random_positions(
     return positions[which.to(positions.device)], which
 
 
+@checked
 def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
     """Orthonormal rows `[r, D]` that hold the share `energy` of the squared norm of `positions` `[P, D]`.
 
     r is the smallest such number: 23 for the first 64 sinusoidal encodings at D = 300.
     """
+    check_table(positions, "positions")
     if not 0 < energy <= 1:
         raise InvalidArgumentError(f"energy must be in (0, 1], got {energy}")
     _, singular, basis = torch.linalg.svd(positions.double(), full_matrices=False)
@@ -82,15 +85,16 @@ def project_out(x: Tensor, basis: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+@checked
 def absorption(
     weight: Tensor,
-    num_positions: int = 64,
+    num_positions: Count = 64,
     *,
     scale: float | None = None,
     base: float = 10000.0,
     generator: torch.Generator,
     k: int = 10,
-    sample: int = 2000,
+    sample: Count = 2000,
     analogies: AnalogyTask | None = None,
 ) -> Absorption:
     """`Absorption` of the table `weight` `[V, D]`, each row at one of the first `num_positions`.
@@ -138,9 +142,10 @@ def absorption(
     )
 
 
+@checked
 def absorption_curve(
     weight: Tensor,
-    lengths: Sequence[int] = (8, 16, 32, 64, 128, 256, 512, 1024),
+    lengths: Sequence[Count] = (8, 16, 32, 64, 128, 256, 512, 1024),
     *,
     generator: torch.Generator,
     **options: Any,
@@ -183,6 +188,7 @@ def _read_out_position(
     return float((scores.argmax(1) == which).double().mean())
 
 
+@checked
 def table_4_transformations(
     weight: Tensor, num_positions: int = 5000, *, base: float = 10000.0, generator: torch.Generator
 ) -> Iterator[tuple[str, Tensor]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError
 from .statistics import check_table
 
@@ -38,7 +38,8 @@ class AnalogyScore:
         return f"{self.correct}/{self.applicable} ({100 * self.accuracy:.1f})"
 
 
-def read_analogies(path: str | os.PathLike[str], *, lowercase: bool = False) -> dict[str, list[Question]]:
+@checked
+def read_analogies(path: FilePath, *, lowercase: bool = False) -> dict[str, list[Question]]:
     """Section -> questions of a file in the format of Google's `questions-words.txt`.
 
     Lines that start with `:` name a section; the others hold four words. Raises `DataNotFoundError` when
@@ -94,6 +95,7 @@ class AnalogyTask:
 
 
 @torch.no_grad()
+@checked
 def analogy_score(weight: Tensor, task: AnalogyTask) -> AnalogyScore:
     """`AnalogyScore` of the rows of `weight` `[V, D]`, by 3CosAdd (Mikolov et al. 2013).
 

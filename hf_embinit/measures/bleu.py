@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from ..arguments import checked
 from ..errors import InvalidArgumentError
 
 
+@checked
 def corpus_bleu(
     predictions: Sequence[str],
     references: Sequence[str],

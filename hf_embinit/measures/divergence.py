@@ -7,11 +7,13 @@ import math
 import torch
 from torch import Tensor
 
+from ..arguments import checked
 from ..errors import InvalidArgumentError
 
 _BLOCK_ELEMENTS = 2**22
 
 
+@checked
 def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     """KL(p || p') in nats, `[...]` float64, from logits `before` `[..., n]` and `after` `[..., n + m]`.
 
@@ -38,6 +40,7 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     )
 
 
+@checked
 def expansion_bound(new: int, old: int) -> float:
     """log(1 + m / n), the upper bound of KL(p || p') when m new rows (and biases) are the mean of n old ones.
 
@@ -70,6 +73,7 @@ def largest_scale(logits: Tensor) -> float:
     return float((2 * gap / z.var(-1, correction=0).clamp_min(1e-30)).min())
 
 
+@checked
 def new_token_mass(after: Tensor, old: int) -> Tensor:
     """Probability `[...]`, float64, that logits `after` `[..., n + m]` give to columns from `old` = n on."""
     if not 0 <= old <= after.shape[-1]:
@@ -80,6 +84,7 @@ def new_token_mass(after: Tensor, old: int) -> Tensor:
     return (z[..., old:].logsumexp(-1) - z.logsumexp(-1)).exp()
 
 
+@checked
 def top1_agreement(before: Tensor, after: Tensor) -> float:
     """Share, 0 to 1, of prefixes with the same likeliest token before `[..., n]` and after `[..., n + m]`."""
     if before.shape[:-1] != after.shape[:-1] or after.shape[-1] < before.shape[-1] or not before.numel():

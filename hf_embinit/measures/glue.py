@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..arguments import checked
 from ..errors import InvalidArgumentError, UnknownNameError
 
 GLUE_METRICS: dict[str, tuple[str, ...]] = {
@@ -68,6 +69,7 @@ def spearmanr(predictions: ArrayLike, references: ArrayLike) -> float:
 _METRICS = {m.__name__: m for m in (accuracy, f1, matthews_correlation, pearsonr, spearmanr)}
 
 
+@checked
 def glue_scores(
     predictions: ArrayLike, references: ArrayLike, metrics: Sequence[str] | str
 ) -> dict[str, float]:

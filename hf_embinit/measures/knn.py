@@ -12,6 +12,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
+from ..arguments import checked
 from ..errors import InvalidArgumentError
 from .statistics import check_table
 
@@ -54,6 +55,7 @@ def knn_match_similarity(
 
 
 @torch.no_grad()
+@checked
 def knn_match_similarity(
     a: Tensor,
     b: Tensor,
@@ -112,6 +114,7 @@ def knn_match_similarity(
 
 
 @torch.no_grad()
+@checked
 def nearest_neighbors(
     x: Tensor,
     k: int = 10,

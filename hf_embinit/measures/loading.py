@@ -7,6 +7,7 @@ import pkgutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import checked
 from ..errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ def list_metrics() -> list[str]:
     return sorted(m.name for m in pkgutil.iter_modules([str(_MODULES)]))
 
 
+@checked
 def metric_path(name: str) -> str:
     """The file of an `evaluate` module: `evaluate.load(metric_path("bleu"))` works offline."""
     if name not in list_metrics():
@@ -27,6 +29,7 @@ def metric_path(name: str) -> str:
     return str(_MODULES / f"{name}.py")
 
 
+@checked
 def load_metric(name: str, **options: Any) -> evaluate.EvaluationModule:
     """An instance of the `evaluate` module `name` that computes in each process alone and leaves no files.
 

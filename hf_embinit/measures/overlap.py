@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..errors import InvalidArgumentError
+from ..arguments import Count, CountOrZero, Pattern, checked
 from ..tokens import TokenFamily, canonical_form
 
 ENGLISH_LIKE = r"(##)?[A-Za-z]+"
@@ -31,16 +31,14 @@ def word_piece(token: str, family: TokenFamily | str) -> str | None:
     return text if form.word_start is not False else f"##{text}"
 
 
+@checked
 def english_like(
-    tokens: Iterable[str], family: TokenFamily | str = "wordpiece", *, pattern: str = ENGLISH_LIKE
+    tokens: Iterable[str], family: TokenFamily | str = "wordpiece", *, pattern: Pattern = ENGLISH_LIKE
 ) -> list[bool]:
     """Whether each token, in WordPiece's spelling, matches `pattern` as a whole.
 
     Raises `InvalidArgumentError` for a pattern that is no regular expression."""
-    try:
-        matches = re.compile(pattern).fullmatch
-    except re.error as error:
-        raise InvalidArgumentError(f"pattern={pattern!r} is no regular expression: {error}") from error
+    matches = re.compile(pattern).fullmatch
     spelled = (word_piece(token, family) for token in tokens)
     return [piece is not None and matches(piece) is not None for piece in spelled]
 
@@ -59,6 +57,7 @@ class VocabularyOverlap:
     reference_english_like: int
 
 
+@checked
 def vocabulary_overlap(
     tokens: Sequence[str],
     family: TokenFamily | str,
@@ -66,7 +65,7 @@ def vocabulary_overlap(
     reference_family: TokenFamily | str,
     *,
     special: Collection[str] = (),
-    pattern: str = ENGLISH_LIKE,
+    pattern: Pattern = ENGLISH_LIKE,
 ) -> VocabularyOverlap:
     """English-like word-pieces of a vocabulary, and how many of them a reference vocabulary has.
 
@@ -102,22 +101,20 @@ class EnglishLikeContexts:
         return self.english_like / self.contexts if self.contexts else float("nan")
 
 
+@checked
 def english_like_contexts(
     texts: Iterable[Sequence[str]],
     family: TokenFamily | str = "wordpiece",
     *,
-    window: int = 10,
-    more_than: int = 5,
-    stride: int = 1,
-    pattern: str = ENGLISH_LIKE,
+    window: Count = 10,
+    more_than: CountOrZero = 5,
+    stride: Count = 1,
+    pattern: Pattern = ENGLISH_LIKE,
 ) -> EnglishLikeContexts:
     """Windows of `window` word-pieces with more than `more_than` English-like ones (Zhang 2021, 4.1).
 
     Each text is the list of its tokens; windows do not cross texts, and a text shorter than a window has
     none. Every window counts, overlapping ones too; `stride=10` counts those that do not overlap."""
-    for name, value in (("window", window), ("stride", stride)):
-        if value < 1:
-            raise InvalidArgumentError(f"{name}={value}: expected at least 1")
     known: dict[str, bool] = {}
     contexts = found = 0
     for tokens in texts:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import Count, Positive, checked
 from ..errors import InvalidArgumentError
 from ..moments import xavier_bound, xavier_std
 
@@ -82,6 +83,7 @@ class EmbeddingStatistics:
         return dataclasses.asdict(self)
 
 
+@checked
 def check_table(x: Tensor, name: str = "weight") -> None:
     """Raises `InvalidArgumentError` unless `x` is a non-empty, finite, floating-point `[N, D]` tensor."""
     if x.ndim != 2 or 0 in x.shape or not x.is_floating_point():
@@ -99,11 +101,12 @@ def check_table(x: Tensor, name: str = "weight") -> None:
 
 
 @torch.no_grad()
+@checked
 def embedding_statistics(
     weight: Tensor,
     *,
     rows: Sequence[int] | Tensor | None = None,
-    scale: float = 1.0,
+    scale: Positive = 1.0,
     effective_rank: bool = True,
 ) -> EmbeddingStatistics:
     """`EmbeddingStatistics` of `weight` `[N, D]` times `scale`, over all rows or only over `rows` (indices).
@@ -115,6 +118,10 @@ def embedding_statistics(
     check_table(weight)
     weight, d = weight.detach(), weight.shape[1]
     index = None if rows is None else torch.as_tensor(rows, dtype=torch.long, device=weight.device)
+    if index is not None and len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(weight):
+        raise InvalidArgumentError(
+            f"rows has ids from {int(index.min())} to {int(index.max())}: expected 0 to {len(weight) - 1}"
+        )
     n = len(weight) if index is None else len(index)
     if n * d < 2:
         raise InvalidArgumentError(
@@ -180,7 +187,10 @@ def _effective_rank(x: Tensor) -> float | None:
     return float(torch.exp(-torch.special.xlogy(p, p).sum()))
 
 
-def xavier_statistics(num_embeddings: int, embedding_dim: int, *, scale: float = 1.0) -> EmbeddingStatistics:
+@checked
+def xavier_statistics(
+    num_embeddings: Count, embedding_dim: Count, *, scale: Positive = 1.0
+) -> EmbeddingStatistics:
     """The closed-form statistics of a Xavier-uniform `[N, D]` table, U(-b, b) with b = sqrt(6 / (N + D))."""
     bound = xavier_bound(num_embeddings, embedding_dim)
     stats = EmbeddingStatistics(
@@ -195,28 +205,31 @@ def xavier_statistics(num_embeddings: int, embedding_dim: int, *, scale: float =
     return stats if scale == 1.0 else stats.scaled(scale)
 
 
-def position_encoding(num_positions: int, dim: int, base: float = 10000.0) -> Tensor:
+@checked
+def position_encoding(num_positions: Count, dim: Count, base: Positive = 10000.0) -> Tensor:
     """The sinusoidal position encodings `[num_positions, D]`: sine in even columns, cosine in odd ones.
 
     Columns 2k and 2k+1 share the angle i / base^(2k/D) (Vaswani et al. 2017, section 3.5). With 5,000
     positions and D = 300 the mean is 0.131, as Kim et al. 2024 report in Table 6; base 1000, as printed in
     their Eq. 2, does not give it.
     """
-    if num_positions < 1 or dim < 1 or not base > 0:
+    try:
+        encoding = torch.empty(num_positions, dim, dtype=torch.float64)
+    except RuntimeError as error:
         raise InvalidArgumentError(
-            f"num_positions, dim and base must be positive, got {num_positions}, {dim}, {base}"
-        )
+            f"num_positions={num_positions} of dim={dim}: there is no memory for such a table"
+        ) from error
     even = torch.arange(0, dim, 2, dtype=torch.float64)
     frequencies = torch.exp(even * (-math.log(base) / dim))
     angles = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequencies
-    encoding = torch.empty(num_positions, dim, dtype=torch.float64)
     encoding[:, 0::2] = angles.sin()
     encoding[:, 1::2] = angles.cos()[:, : dim // 2]
     return encoding.float()
 
 
+@checked
 def position_encoding_statistics(
-    num_positions: int = 5000, dim: int = 300, base: float = 10000.0
+    num_positions: Count = 5000, dim: Count = 300, base: Positive = 10000.0
 ) -> EmbeddingStatistics:
     """`EmbeddingStatistics` of the sinusoidal position encodings, which are added unscaled."""
     return embedding_statistics(position_encoding(num_positions, dim, base))

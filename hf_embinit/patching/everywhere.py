@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from transformers import PreTrainedModel
 
+from ..arguments import Seed, Tokenizer, checked
 from ..errors import UnsupportedModelError
 from ..tables import EmbeddingTables, unwrap
 from .hooks import RESIZE, RESIZE_DECODER, ResizeDecoderHook, ResizeHook
@@ -39,10 +40,11 @@ _originals: dict[tuple[type, str], Callable[..., Any]] = {}
 
 
 @contextlib.contextmanager
+@checked
 def patched(
     init: str = "mean",
-    tokenizer: Any = None,
-    seed: int = 0,
+    tokenizer: Tokenizer | None = None,
+    seed: Seed = 0,
     *,
     shrink: Shrink = "refuse",
     **options: Any,

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..arguments import Seed, Tokenizer, checked
 from ..tables import EmbeddingTables, unwrap
 from ..tokens import tokenizer_of
 from .hooks import INIT, RESIZE, RESIZE_DECODER, Hook, InitHook, ResizeDecoderHook, ResizeHook
@@ -19,11 +20,12 @@ from .request import Request, Shrink, side_of
 M = TypeVar("M")
 
 
+@checked
 def patch(
     model: M,
     init: str = "mean",
-    tokenizer: Any = None,
-    seed: int = 0,
+    tokenizer: Tokenizer | None = None,
+    seed: Seed = 0,
     *,
     shrink: Shrink = "refuse",
     **options: Any,
@@ -62,6 +64,7 @@ def patch(
     return model
 
 
+@checked
 def unpatch(model: M) -> M:
     """The same model with transformers' own methods again; a model without a patch stays as it is."""
     root = model if isinstance(model, nn.Module) else unwrap(model)

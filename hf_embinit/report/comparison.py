@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..arguments import Count, FilePath, checked
 from ..display import printable
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..manifest import read_manifest
@@ -18,7 +18,7 @@ from ..measures import EmbeddingStatistics, embedding_statistics, knn_match_simi
 from ..vectors import PretrainedVectors, load_vectors
 from .spaces import shared_rows
 
-Source = PretrainedVectors | str | PathLike[str]
+Source = PretrainedVectors | FilePath
 
 _STATISTICS = {
     "num_embeddings": "tokens",
@@ -93,11 +93,12 @@ class Comparison:
         return "\n".join(lines)
 
 
+@checked
 def compare(
     a: Source,
     b: Source,
     *,
-    k: int = 10,
+    k: Count = 10,
     table: str | None = None,
     revisions: tuple[str | None, str | None] = (None, None),
     allow_pickle: bool = False,

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from ..arguments import Seed, Tokenizer, checked
 from ..errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
 from ..initialization import initialize
 from ..initializers import Initializer, list_initializers
@@ -32,7 +33,8 @@ class _Step:
     run: Callable[[Operation, dict[str, Any]], None]
 
 
-def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: Any) -> M:
+@checked
+def apply(model: M, spec: str, tokenizer: Tokenizer | None = None, seed: Seed = 0, **options: Any) -> M:
     """Changes `model` in place as `spec` says and returns it; `config.embinit` records each step.
 
     Names compose from left to right: `reversed+shuffled_embeddings`. Any initialiser of whole tables
@@ -57,8 +59,6 @@ def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: 
     """
     steps = _steps(spec)
     _check_all(spec, steps, tokenizer, options)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise InvalidArgumentError(f"seed={seed!r}: expected an integer")
     operation = Operation(unwrap(model), tokenizer, seed)
     for step in steps if checkpoint_of(operation.model) is not None else ():
         if not step.tables_alone:
@@ -71,7 +71,8 @@ def apply(model: M, spec: str, tokenizer: Any = None, seed: int = 0, **options: 
     return model
 
 
-def check(spec: str, tokenizer: Any = None, **options: Any) -> None:
+@checked
+def check(spec: str, tokenizer: Tokenizer | None = None, **options: Any) -> None:
     """Raises what `apply` would for names, options and a missing tokenizer, without a model."""
     _check_all(spec, _steps(spec), tokenizer, options)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ..arguments import FilePath, Pattern
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..hub import load_pretrained_tokenizer
 from ..measures import ENGLISH_LIKE, english_like
@@ -42,7 +42,7 @@ def clean_embeddings(operation: Operation) -> dict[str, Any]:
     tables_alone=True,
 )
 def shuffled_embeddings(
-    operation: Operation, *, pattern: str = ENGLISH_LIKE, family: TokenFamily | None = None
+    operation: Operation, *, pattern: Pattern = ENGLISH_LIKE, family: TokenFamily | None = None
 ) -> dict[str, Any]:
     """Special tokens keep their rows. The tied output follows; an untied output projection stays.
 
@@ -83,7 +83,7 @@ def shuffled_embeddings(
     tables_alone=True,
 )
 def donor_embeddings(
-    operation: Operation, *, donor: str | PathLike[str], projection: str | None = None
+    operation: Operation, *, donor: FilePath, projection: str | None = None
 ) -> dict[str, Any]:
     """The model reads the donor's ids afterwards: give it text by `AutoTokenizer.from_pretrained(donor)`.
 

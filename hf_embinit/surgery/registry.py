@@ -6,11 +6,12 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import torch
 from transformers import PreTrainedModel
 
+from ..arguments import check
 from ..errors import InvalidArgumentError
 from ..registry import Registry
 
@@ -59,10 +60,13 @@ class Surgery:
         return matched.groups() if matched else None
 
     def check_options(self, name: str, options: dict[str, Any]) -> None:
-        """Raises `InvalidArgumentError` when a required option is missing."""
+        """Raises `InvalidArgumentError` when a required option is missing, or one is no such value."""
+        hints = get_type_hints(self.fn, include_extras=True)
         for option, default in self.options.items():
             if default is inspect.Parameter.empty and options.get(option) is None:
                 raise InvalidArgumentError(f"surgery {name!r} needs {option}=")
+            if option in options:
+                check(f"surgery {name!r}: {option}", options[option], hints[option])
 
     def __str__(self) -> str:
         return f"{self.name}: {self.summary} ({self.reference})"

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from ..arguments import checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import events_with
 from ..tokens import Side
@@ -65,6 +66,7 @@ class EmbeddingTables:
     form that cannot be handled.
     """
 
+    @checked
     def __init__(self, model: nn.Module):
         self.model: PreTrainedModel = unwrap(model)
         self.tables: list[Table] = discover(self.model)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import errno
 import hashlib
 import io
 import json
@@ -16,6 +15,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
+from ..disk import disk_problem
 from ..errors import EmbinitError, InvalidArgumentError
 from ..records import NO_EFFECT
 
@@ -115,34 +115,6 @@ def _folder(folder: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> 
     if not changed:
         return folder
     return f"{folder}-{hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:8]}"
-
-
-_DISK = {
-    errno.ENOSPC: "the disk is full: make room, or give an --output_dir on another one",
-    errno.EDQUOT: "the disk quota is used up: make room, or give an --output_dir on another disk",
-    errno.EROFS: "the disk is read-only: give an --output_dir (or HF_HOME, for caches) on another one",
-    errno.EACCES: "no permission: give an --output_dir (or HF_HOME, for caches) that you may write to",
-    errno.EPERM: "no permission: give an --output_dir (or HF_HOME, for caches) that you may write to",
-    errno.ENOTDIR: "a part of this path is a file, not a folder: give another path",
-    errno.EEXIST: "a part of this path is a file, not a folder: give another path",
-    errno.ENAMETOOLONG: "the name is too long: give a shorter one, such as --output_dir runs/mine",
-}
-_WORDS = {"no space left": errno.ENOSPC, "read-only file system": errno.EROFS, "quota": errno.EDQUOT}
-"""How errors of libraries in other languages spell these problems."""
-
-
-def disk_problem(error: BaseException) -> str | None:
-    """What a disk refused, as one sentence with the way out; None for any other error."""
-    link: BaseException | None = error
-    while link is not None:
-        number = link.errno if isinstance(link, OSError) else None
-        if number not in _DISK:
-            number = next((n for words, n in _WORDS.items() if words in str(link).lower()), None)
-        if number is not None:
-            where = getattr(link, "filename", None)
-            return f"{where}: {_DISK[number]}" if where else _DISK[number]
-        link = link.__cause__ or link.__context__
-    return None
 
 
 def _read_settings(path: Path, flags: dict[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VectorFileError
 from ..foreign import read_json, reading
 from ..hub import hub_file, hub_snapshot
@@ -25,8 +25,9 @@ _PICKLE = "pytorch_model.bin"
 _WAY_OUT = "Give a folder or another source (vectors=, --vectors)."
 
 
+@checked
 def read_embedding_table(
-    path_or_id: str | PathLike[str],
+    path_or_id: FilePath,
     *,
     tokens: Sequence[str] | None = None,
     revision: str | None = None,

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ..arguments import FilePath, checked
+from ..disk import writing
 from ..errors import InvalidArgumentError, VectorFileError
 from ..files import write_whole
 from ..foreign import reading
@@ -25,8 +27,9 @@ _WIDEST = 1 << 20
 """Numbers in a row; a header that says more is damaged, and its rows would fill the memory."""
 
 
+@checked
 def read_vectors(
-    path: str | Path,
+    path: FilePath,
     tokens: Sequence[str] | None = None,
     *,
     member: str | None = None,
@@ -53,10 +56,8 @@ def read_vectors(
     Raises `VectorFileError` with file and line for a row asked for that has the wrong width or a field that
     is no number, for damaged archives, and for a file that is not the one its provenance was written for;
     `InvalidArgumentError` when a zip's member is not clear; `DataNotFoundError`."""
-    if isinstance(tokens, str):
-        raise InvalidArgumentError(f"tokens must be a list of tokens, got the string {tokens!r}.")
     with reading(path):
-        file, spelled_member = split_member(path)
+        file, spelled_member = split_member(Path(path))
         member = member or spelled_member
         if is_zip(file):
             member = choose_member(file, member)
@@ -84,25 +85,27 @@ def read_vectors(
     return PretrainedVectors(kept, matrix, where, family, None, rows_digest(kept, matrix), report, provenance)
 
 
-def write_vectors(path: str | Path, vectors: PretrainedVectors) -> None:
+@checked
+def write_vectors(path: FilePath, vectors: PretrainedVectors) -> None:
     """Writes vectors as word2vec text, which gensim, spaCy, fastText and `read_vectors` read: a line `n D`,
     then a line `token x1 ... xD` a row.
 
     Nine significant digits: reading gives the same float32 rows. The file appears complete or not at all.
     `vectors.provenance` is kept beside it: `X.json` for `X.txt`.
     Raises `InvalidArgumentError` for a token that such a file cannot hold: one with a line end, a space at
-    its start or end, or a number after a space."""
+    its start or end, or a number after a space; `FileWriteError` for a path that cannot be written."""
     path = Path(path)
     for token in vectors.tokens:
         _check_token(token)
     template = " ".join(["%.9g"] * vectors.dim)
-    provenance_path(path).unlink(missing_ok=True)  # it tells of the file that was there
-    with write_whole(path) as file:
-        file.write(f"{len(vectors)} {vectors.dim}\n")
-        for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
-            file.write(f"{token} {template % tuple(row.tolist())}\n")
-    if vectors.provenance is not None:
-        write_provenance(path, vectors.provenance)
+    with writing(path):
+        provenance_path(path).unlink(missing_ok=True)  # it tells of the file that was there
+        with write_whole(path) as file:
+            file.write(f"{len(vectors)} {vectors.dim}\n")
+            for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
+                file.write(f"{token} {template % tuple(row.tolist())}\n")
+        if vectors.provenance is not None:
+            write_provenance(path, vectors.provenance)
 
 
 def _head(blocks: Iterator[bytes], where: str) -> tuple[bytes, bool]:

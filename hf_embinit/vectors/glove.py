@@ -13,20 +13,32 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from ..arguments import Count, Positive, Seed, Wanted, checked
 from ..errors import InvalidArgumentError
 from .pretrained_vectors import PretrainedVectors, rows_digest
 
 logger = logging.getLogger(__name__)
+
+
+def _is_device(value: str | torch.device) -> bool:
+    try:
+        torch.device(value)
+    except RuntimeError:
+        return False
+    return True
+
+
+Device = Annotated[str | torch.device, Wanted("a device of torch, such as 'cpu' or 'cuda'", _is_device)]
 
 CHUNK_PAIRS = 20_000_000
 """Windowed pairs that are counted at a time: 160 MB of keys, twice that while they are sorted."""
@@ -58,11 +70,12 @@ class Cooccurrences:
         return len(self.counts)
 
 
+@checked
 def count_cooccurrences(
     sentences: Iterable[Sequence[str]],
     *,
-    window: int = 10,
-    min_count: int = 2,
+    window: Count = 10,
+    min_count: Count = 2,
     symmetric: bool = True,
     distance_weighting: bool = True,
 ) -> Cooccurrences:
@@ -73,9 +86,6 @@ def count_cooccurrences(
     side of it, or only those on its left when not `symmetric`. Raises `InvalidArgumentError` when no words or
     pairs are left.
     """
-    for name, value in (("window", window), ("min_count", min_count)):
-        if value < 1:
-            raise InvalidArgumentError(f"{name} is {value}; give a whole number of words, at least 1")
     ids_of: dict[str, int] = {}
     tokens: list[int] = []
     lengths: list[int] = []
@@ -147,21 +157,22 @@ def _add_equal(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.nda
     return keys[first], np.add.reduceat(values, first)
 
 
+@checked
 def train_glove(
     sentences: Iterable[Sequence[str]],
     *,
-    dim: int = 300,
-    window: int = 10,
-    min_count: int = 2,
-    x_max: float = 100.0,
-    alpha: float = 0.75,
-    epochs: int = 25,
-    learning_rate: float = 0.05,
-    seed: int = 0,
+    dim: Count = 300,
+    window: Count = 10,
+    min_count: Count = 2,
+    x_max: Positive = 100.0,
+    alpha: Positive = 0.75,
+    epochs: Count = 25,
+    learning_rate: Positive = 0.05,
+    seed: Seed = 0,
     symmetric: bool = True,
     distance_weighting: bool = True,
-    batch_size: int = 100_000,
-    device: str | torch.device = "cpu",
+    batch_size: Count = 100_000,
+    device: Device = "cpu",
     progress: bool = True,
     name: str = "glove",
 ) -> PretrainedVectors:
@@ -201,17 +212,18 @@ def train_glove(
     return vectors
 
 
+@checked
 def fit_glove(
     cooccurrences: Cooccurrences,
     *,
-    dim: int = 300,
-    x_max: float = 100.0,
-    alpha: float = 0.75,
-    epochs: int = 25,
-    learning_rate: float = 0.05,
-    seed: int = 0,
-    batch_size: int = 100_000,
-    device: str | torch.device = "cpu",
+    dim: Count = 300,
+    x_max: Positive = 100.0,
+    alpha: Positive = 0.75,
+    epochs: Count = 25,
+    learning_rate: Positive = 0.05,
+    seed: Seed = 0,
+    batch_size: Count = 100_000,
+    device: Device = "cpu",
     progress: bool = True,
     name: str = "glove",
 ) -> PretrainedVectors:
@@ -221,12 +233,6 @@ def fit_glove(
     `MIN_BATCHES` of them, whose order is shuffled each epoch. As in the authors' program, vectors start
     uniform within +-0.5/(D+1), and the sums of squared steps (learning rate times gradient) start at 1.
     """
-    for setting, value in (("dim", dim), ("epochs", epochs), ("batch_size", batch_size)):
-        if value < 1:
-            raise InvalidArgumentError(f"{setting} is {value}; give a whole number, at least 1")
-    for setting, size in (("x_max", x_max), ("alpha", alpha), ("learning_rate", learning_rate)):
-        if not 0 < size < math.inf:
-            raise InvalidArgumentError(f"{setting} is {size}; give a finite number above 0")
     generator = torch.Generator().manual_seed(seed)
     v = len(cooccurrences.words)
     with warnings.catch_warnings():

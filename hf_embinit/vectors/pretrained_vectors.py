@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ..arguments import check_fields, checked
+from ..errors import InvalidArgumentError
 from ..tokens import TokenFamily
 
 
@@ -33,8 +35,13 @@ class PretrainedVectors:
     """What the vectors were trained on, and how, as JSON; None when it is unknown."""
 
     def __post_init__(self) -> None:
-        if self.matrix.ndim != 2 or self.matrix.shape[0] != len(self.tokens):
-            raise ValueError(f"{len(self.tokens)} tokens but a matrix of shape {tuple(self.matrix.shape)}")
+        check_fields(self)
+        shape = tuple(self.matrix.shape)
+        if len(shape) != 2 or shape[0] != len(self.tokens) or not self.matrix.is_floating_point():
+            raise InvalidArgumentError(
+                f"{len(self.tokens)} tokens but a matrix of {self.matrix.dtype} of shape {shape}: expected a "
+                f"row of floating-point numbers for each token"
+            )
 
     @property
     def dim(self) -> int:
@@ -51,6 +58,7 @@ class PretrainedVectors:
         return len(self.tokens)
 
 
+@checked
 def rows_digest(tokens: Sequence[str], matrix: Tensor) -> str:
     """`sha256:...` of the token strings (UTF-8, each followed by a newline) and then the float32 rows.
 

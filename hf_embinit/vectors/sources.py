@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
+from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError
 from ..tokens import TokenFamily
 from .checkpoints import read_embedding_table
@@ -30,8 +31,9 @@ _GLOVE_HELP = (
 _FILE_ENDINGS = (".txt", ".vec", ".bin", ".gz", ".zip", ".glove", ".w2v", ".safetensors")
 
 
+@checked
 def load_vectors(
-    spec: PretrainedVectors | str | PathLike[str],
+    spec: PretrainedVectors | FilePath,
     *,
     tokens: Sequence[str] | None = None,
     family: TokenFamily | None = None,

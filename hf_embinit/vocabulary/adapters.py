@@ -21,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback
 
+from ..arguments import FilePath, checked
+from ..disk import writing
 from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..hub import hub_file
 from ..manifest import package_version, row_ids
@@ -39,7 +41,8 @@ _DIGESTED = ("bfloat16", "float16")
 """Dtypes that a base may be loaded in when the adapter was trained in another."""
 
 
-def save_vocabulary(model: nn.Module, folder: str | PathLike[str]) -> bool:
+@checked
+def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
     """Writes manifest and new rows of a grown model into `folder`; False where its vocabulary did not grow.
 
     The rows are those of the tables themselves, without what an adapter puts in their place: the initial
@@ -68,16 +71,18 @@ def save_vocabulary(model: nn.Module, folder: str | PathLike[str]) -> bool:
     manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
     manifest["tied"] = _ties(tables)
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / ROWS, metadata={"format": "pt"})
-    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    _leave_hint(folder / "adapter_config.json")
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, folder / ROWS, metadata={"format": "pt"})
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        _leave_hint(folder / "adapter_config.json")
     return True
 
 
+@checked
 def load_adapter(
-    base: PreTrainedModel,
-    adapter: str | PathLike[str],
+    base: nn.Module,
+    adapter: FilePath,
     *,
     revision: str | None = None,
     **options: Any,
@@ -104,6 +109,7 @@ def load_adapter(
     return model
 
 
+@checked
 def carry_vocabulary(model: PeftModel) -> None:
     """Makes every later `model.save_pretrained(folder)` write the vocabulary beside the adapter."""
     base = unwrap(model)
@@ -166,7 +172,7 @@ def bare_tables(model: PreTrainedModel) -> EmbeddingTables:
             module._modules[name] = child
 
 
-def grow(base: PreTrainedModel, manifest: dict[str, Any], rows: dict[str, Tensor], name: str) -> None:
+def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], name: str) -> None:
     """Gives `base` the vocabulary of a manifest and its rows. Checks first; `name` is what errors call it."""
     model = unwrap(base)
     if hasattr(model, "peft_config"):

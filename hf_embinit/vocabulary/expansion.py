@@ -9,15 +9,16 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ..arguments import Seed, Tokenizer, checked
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import InitContext, Initializer
 from ..manifest import read_manifest
 from ..measures import expansion_bound
 from ..resize import fill_report
-from ..rows import MadeRows, Override, RowRequest, check_init, make_rows, splitter
+from ..rows import MadeRows, RowRequest, check_init, make_rows, splitter
 from ..tables import EmbeddingTables, ResizePlan, Side, checkpoint_of
 from ..tokens import tokenizer_of
 from .new_row_training import token_modules
@@ -27,14 +28,15 @@ from .shift import ShiftMeter, effective_rank, smallest_distance
 from .slots import SlotFiller, Slots
 
 
+@checked
 def expand_vocabulary(
-    model: Any,
-    tokenizer: Any,
+    model: nn.Module,
+    tokenizer: Tokenizer,
     new_tokens: Sequence[str | AddedToken],
     init: str = "mean",
     *,
-    seed: int = 0,
-    overrides: Mapping[str, Override] | None = None,
+    seed: Seed = 0,
+    overrides: Mapping[str, Any] | None = None,
     prefixes: Sequence[str] | None = None,
     dry_run: bool = False,
     pad_to_multiple_of: int | None = None,
@@ -138,7 +140,7 @@ def _request(
     init: str,
     seed: int,
     options: dict[str, Any],
-    overrides: Mapping[str, Override],
+    overrides: Mapping[str, Any],
     given: dict[str, Any],
 ) -> RowRequest:
     """How the rows of checked tokens are made, checked."""
@@ -233,7 +235,7 @@ def _tell(
             f"some of the new tokens have equal rows in {', '.join(same)}: the model cannot tell them apart "
             f"until training moves them",
             VocabularyWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..arguments import Tokenizer, checked
 from ..errors import InvalidArgumentError
 from ..manifest import record_event
 from ..tables import EmbeddingTables, Table, unwrap
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from peft import PeftModel
 
 
-def merge_adapter(model: PeftModel, tokenizer: Any = None) -> PreTrainedModel:
+@checked
+def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTrainedModel:
     """The model with its active adapter in its weights, to be saved by `save_pretrained`; in place.
 
     PEFT adds the change of one tied table to the other as well; here each table gets its own. Tables that are

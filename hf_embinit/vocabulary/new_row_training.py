@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import MethodType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from transformers import PreTrainedModel
 
+from ..arguments import RowId, check, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..tables import EmbeddingTables, Side, Table
 
@@ -20,8 +22,9 @@ if TYPE_CHECKING:
     from peft import PeftConfig
 
 
+@checked
 def train_new_rows_only(
-    model: PreTrainedModel, token_ids: Sequence[int], *, freeze_rest: bool = True, side: Side = "shared"
+    model: nn.Module, token_ids: Sequence[RowId] | Tensor, *, freeze_rest: bool = True, side: Side = "shared"
 ) -> NewRowTraining:
     """Keeps all rows but those of `token_ids` bit for bit while any torch optimizer trains `model`.
 
@@ -72,7 +75,7 @@ class NewRowTraining:
     """What `train_new_rows_only` set up; `remove()`, or leaving the `with` block, undoes it."""
 
     def __init__(
-        self, model: PreTrainedModel, token_ids: Sequence[int], *, freeze_rest: bool, side: Side
+        self, model: nn.Module, token_ids: Sequence[int] | Tensor, *, freeze_rest: bool, side: Side
     ) -> None:
         tables = EmbeddingTables(model)
         ids = checked_ids(tables, token_ids, side)
@@ -142,7 +145,7 @@ def _carry_rows_beside_adapters(model: PreTrainedModel) -> None:
         "the rows are trained in the model itself, and the adapter does not hold them: they are saved beside "
         "it, and only hf_embinit.load_adapter puts them back (peft_config_for_new_tokens trains them within)",
         VocabularyWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -151,8 +154,9 @@ def token_modules(tables: EmbeddingTables, side: Side = "shared") -> list[str]:
     return [table.name.rpartition(".")[0] for table in tables.own_tables if table.side == side]
 
 
+@checked
 def peft_config_for_new_tokens(
-    model: PreTrainedModel, token_ids: Sequence[int], *, side: Side = "shared", **lora_options: Any
+    model: nn.Module, token_ids: Sequence[RowId] | Tensor, *, side: Side = "shared", **lora_options: Any
 ) -> PeftConfig:
     """A PEFT configuration that trains and saves the rows of `token_ids`, in input and output tables.
 
@@ -178,6 +182,13 @@ def peft_config_for_new_tokens(
         if table.side == side:
             _refuse_what_peft_mistakes(tables, table)
     rows = dict.fromkeys(token_modules(tables, side), ids)
+    known = [field.name for field in fields(LoraConfig)]
+    for name in lora_options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            raise InvalidArgumentError(
+                f"{name}= is no option of LoraConfig" + (f": did you mean {near[0]}=?" if near else "")
+            )
     if "trainable_token_indices" in lora_options:
         raise InvalidArgumentError("trainable_token_indices= is what token_ids= fills: give one of them")
     let_heads_tell_their_bias(tables.model)
@@ -222,9 +233,11 @@ def get_output_embeddings(self: PreTrainedModel) -> nn.Module | None:
     return head
 
 
-def checked_ids(tables: EmbeddingTables, token_ids: Sequence[int], side: Side) -> Tensor:
+def checked_ids(tables: EmbeddingTables, token_ids: Sequence[int] | Tensor, side: Side) -> Tensor:
     """Ids of a vocabulary, sorted. Raises `InvalidArgumentError` for ids that it lacks, and for none."""
     size = tables.vocab_size(side)
+    if isinstance(token_ids, Tensor):
+        check("token_ids", token_ids.tolist(), Sequence[RowId])
     ids = sorted({int(i) for i in token_ids})
     if not ids or ids[0] < 0 or ids[-1] >= size:
         raise InvalidArgumentError(

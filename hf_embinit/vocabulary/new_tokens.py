@@ -85,11 +85,7 @@ def _wanted(
     tokenizer: Any, new_tokens: Sequence[str | AddedToken], old: Vocabulary
 ) -> tuple[dict[str, str | AddedToken], dict[str, list[int]]]:
     """Those of the tokens that the tokenizer lacks, by their text, and the pieces of each."""
-    if isinstance(new_tokens, (str, AddedToken)):
-        raise InvalidArgumentError(f"new_tokens={new_tokens!r}: expected a list of tokens")
     for token in new_tokens:
-        if not isinstance(token, (str, AddedToken)):
-            raise InvalidArgumentError(f"new_tokens has {token!r}: expected strings or AddedToken")
         if not str(token).strip():
             raise InvalidArgumentError(f"new_tokens has the empty token {str(token)!r}")
     texts = [str(token) for token in new_tokens]
@@ -130,4 +126,4 @@ def _check_use(extended: Any, id_of: dict[str, int]) -> None:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, VocabularyWarning, stacklevel=5)
+    warnings.warn(message, VocabularyWarning, stacklevel=6)

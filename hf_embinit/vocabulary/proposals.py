@@ -10,19 +10,21 @@ from typing import Any
 
 from tokenizers import AddedToken
 
+from ..arguments import Count, Pattern, Tokenizer, checked
 from ..errors import InvalidArgumentError
 
 _PROBE = "qzxjkv"
 """A word that no vocabulary has, to see how a tokenizer treats one that is added."""
 
 
+@checked
 def propose_tokens(
-    tokenizer: Any,
+    tokenizer: Tokenizer,
     corpus: Iterable[str],
-    n: int,
+    n: Count,
     *,
-    min_count: int = 2,
-    word: str = r"[^\W\d_]+(?:['’-][^\W\d_]+)*",
+    min_count: Count = 2,
+    word: Pattern = r"[^\W\d_]+(?:['’-][^\W\d_]+)*",
 ) -> list[AddedToken]:
     """The `n` most frequent words that the tokenizer splits, ready for `expand_vocabulary` (Hewitt 2021).
 
@@ -31,10 +33,6 @@ def propose_tokens(
     belongs to the token (byte-level BPE), whole words only where a piece within a word has another
     spelling (WordPiece). Raises `InvalidArgumentError` when the corpus has no such word.
     """
-    if isinstance(corpus, str):
-        raise InvalidArgumentError("corpus is one string: expected an iterable of texts")
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise InvalidArgumentError(f"n={n!r}: expected a positive integer")
     pattern = re.compile(word)
     spelling = _spelling(tokenizer)
     spaced = str(spelling(_PROBE)).startswith(" ")  # then a word that opens a text is another token

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ..arguments import checked
 from ..errors import UnsupportedModelError
 from ..measures import kl_divergence, new_token_mass, top1_agreement
 from .report import DistributionShift
@@ -100,6 +101,7 @@ def paired_logits(before: Tensor, after: Tensor, filled: Sequence[int]) -> tuple
     return before[:, kept], torch.cat([after[:, kept], after[:, new]], dim=-1)
 
 
+@checked
 def shift_by_prefix(
     before: PreTrainedModel, after: PreTrainedModel, blocks: Iterable[Tensor], filled: Sequence[int]
 ) -> Tensor:

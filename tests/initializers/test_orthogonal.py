@@ -339,12 +339,12 @@ def test_rows_beside_an_old_table_are_refused(tokenizer) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"positions": 0}, "positions=0 is not a whole number of 1 or more"),
-        ({"positions": 2.5}, "positions=2.5 is not a whole number"),
+        ({"positions": 0}, "positions=0: expected a whole number of 1 or more"),
+        ({"positions": 2.5}, "positions=2.5: expected a whole number"),
         ({"positions": 6000}, "positions=6000 is more than the 5000 of the model"),
-        ({"energy": 0}, "energy=0 is not a number above 0 and at most 1"),
-        ({"turn": "left"}, "turn='left' is not 'least', 'most', 'random' or 'none'"),
-        ({"empty": "yes"}, "empty='yes' is not True or False"),
+        ({"energy": 0}, "energy=0: expected a number above 0 and at most 1"),
+        ({"turn": "left"}, "turn='left': expected 'least', 'most', 'random' or 'none'"),
+        ({"empty": "yes"}, "empty='yes': expected True or False"),
     ],
 )
 def test_options_that_cannot_work(tokenizer, options, sentence) -> None:

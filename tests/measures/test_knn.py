@@ -144,7 +144,7 @@ def test_inputs_are_left_alone():
         ({"b": torch.ones(7, 3)}, "row i of both must be the same token"),
         ({"k": 90}, "k=90: each of 90 rows has 89 possible neighbors"),
         ({"k": 0}, "choose k between 1 and 89"),
-        ({"metric": "manhattan"}, "'manhattan' is not one of"),
+        ({"metric": "manhattan"}, "metric='manhattan': expected"),
         ({"a": torch.full((90, 3), float("nan"))}, "a has NaN or infinite values, first in row 0"),
         ({"a": torch.ones(90)}, "table"),
         ({"tokens": [90]}, "row indices from 0 to 89"),

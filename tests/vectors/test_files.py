@@ -250,7 +250,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         read_vectors(tmp_path / "no.txt", [])
     with pytest.raises(DataNotFoundError, match="is a folder"):
         read_vectors(tmp_path)
-    with pytest.raises(InvalidArgumentError, match="list of tokens"):
+    with pytest.raises(InvalidArgumentError, match="list of strings"):
         read_vectors(tmp_path, "the")
 
 

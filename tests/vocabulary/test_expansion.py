@@ -128,8 +128,8 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_done() -> None:
     [
         ([""], {}, InvalidArgumentError, "empty token ''"),
         ([" ok", "  "], {}, InvalidArgumentError, "empty token"),
-        (["Ok", 3], {}, InvalidArgumentError, "expected strings or AddedToken"),
-        ("word", {}, InvalidArgumentError, "expected a list of tokens"),
+        (["Ok", 3], {}, InvalidArgumentError, "expected a string or an AddedToken"),
+        ("word", {}, InvalidArgumentError, "expected a list"),
         ([], {}, InvalidArgumentError, "no token that the tokenizer lacks"),
         (NEW, {"init": "meen"}, UnknownNameError, "Did you mean: mean"),
         (NEW, {"init": "wechsel_of_nothing"}, UnknownNameError, "Unknown init"),

@@ -49,10 +49,10 @@ def test_spelling_by_family() -> None:
 @pytest.mark.parametrize(
     ("corpus", "n", "message"),
     [
-        ("one string", 3, "expected an iterable of texts"),
+        ("one string", 3, "expected an iterable of strings"),
         (["the the"], 3, "no word that is seen 2 times and split: 1 words were read"),
         ([], 3, "no word"),
-        (["qaz qaz qaz"], 0, "n=0: expected a positive integer"),
+        (["qaz qaz qaz"], 0, "n=0: expected a whole number of 1 or more"),
     ],
 )
 def test_bad_requests(corpus, n, message) -> None:

@@ -189,15 +189,15 @@ def broken_calls(t) -> list[tuple[object, list[str], str]]:
     free = t.convert_tokens_to_ids(KINDS["llama3"].format(0))
     letter, part = t.convert_tokens_to_ids("z"), t.convert_tokens_to_ids("Ġa")
     return [
-        ("reserve", ["x1"], "slots='reserve': expected 'reserved' or a list of ids"),
+        ("reserve", ["x1"], "slots='reserve': expected 'reserved' or a list of integers"),
         ("", ["x1"], "slots='': expected"),
         ([], ["x1"], r"slots=\[\]: expected"),
         (7, ["x1"], "slots=7: expected"),
-        ({1, 2}, ["x1"], "expected 'reserved' or a list of ids"),
-        ([None], ["x1"], "slots has None: expected ids"),
-        ([True], ["x1"], "slots has True: expected ids"),
-        ([1.0], ["x1"], "slots has 1.0: expected ids"),
-        (["12"], ["x1"], "slots has '12': expected ids"),
+        ({1, 2}, ["x1"], "expected 'reserved' or a list of integers"),
+        ([None], ["x1"], "slots has None: expected an integer"),
+        ([True], ["x1"], "slots has True: expected an integer"),
+        ([1.0], ["x1"], "slots has 1.0: expected an integer"),
+        (["12"], ["x1"], "slots has '12': expected an integer"),
         ([-1], ["x1"], "slots has -1: expected ids"),
         ([10**6], ["x1"], "slots has 1000000: expected ids of the tokenizer from 0 to 328"),
         ([free, free], ["x1", "x2"], "twice: give each new token an id of its own"),
@@ -207,7 +207,7 @@ def broken_calls(t) -> list[tuple[object, list[str], str]]:
         ([free], ["x1", "x2"], "there are 1 ids in slots, for 2 new tokens: name more"),
         ("reserved", [f"x{i}" for i in range(7)], "there are 6 unused tokens .* for 7 new tokens"),
         ("reserved", [], "new_tokens has no token"),
-        ("reserved", "x1", "expected a list of tokens"),
+        ("reserved", "x1", "expected a list"),
         ("reserved", [""], "empty token"),
     ]
 

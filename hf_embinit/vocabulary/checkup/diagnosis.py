@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel
 
+from ...arguments import FilePath, RowId, Seed, Tokenizer, checked
 from ...errors import DataNotFoundError, EmbinitError, InvalidArgumentError
 from ...foreign import reason
 from ...hub import hub_snapshot, load_pretrained_tokenizer
@@ -30,8 +29,9 @@ _FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 """What a checkpoint is read from."""
 
 
+@checked
 def doctor(
-    model: nn.Module | str | PathLike[str], tokenizer: Any = None, *, trust_remote_code: bool = False
+    model: nn.Module | FilePath, tokenizer: Tokenizer | None = None, *, trust_remote_code: bool = False
 ) -> list[Finding]:
     """What is wrong with a model and its tokenizer, worst first; empty when nothing was found.
 
@@ -48,7 +48,7 @@ def doctor(
         except EmbinitError as error:
             found.append(_unsupported(error))
             case = None
-    elif not isinstance(model, (str, PathLike)) or not str(model):
+    elif not str(model):
         raise InvalidArgumentError(f"model={model!r}: expected a model, a folder or a Hub id")
     else:
         folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), _FILES)
@@ -61,13 +61,14 @@ def doctor(
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
+@checked
 def repair(
-    model: PreTrainedModel,
-    tokenizer: Any = None,
-    rows: Sequence[int] | None = None,
+    model: Any,
+    tokenizer: Tokenizer | None = None,
+    rows: Sequence[RowId] | None = None,
     init: str = "mean",
     *,
-    seed: int = 0,
+    seed: Seed = 0,
     **options: Any,
 ) -> list[int]:
     """Refills rows by an initialiser for new rows, in place, and records it; gives their ids.
@@ -79,12 +80,10 @@ def repair(
     size = tables.vocab_size()
     if rows is None:
         wanted = sorted({row for finding in doctor(model, tokenizer) for row in finding.rows})
-    elif isinstance(rows, str) or not isinstance(rows, Sequence):
-        raise InvalidArgumentError(f"rows={rows!r}: expected a list of ids from 0 to {size - 1}")
     else:
         wanted = list(rows)
     for row in wanted:
-        if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < size:
+        if row >= size:
             raise InvalidArgumentError(f"rows has {row!r}: expected ids from 0 to {size - 1}")
     wanted = sorted(set(wanted))
     request = RowRequest(init, seed, options, tokenizer, tokenizer)

@@ -1,0 +1,273 @@
+"""Arguments of public functions, checked against their annotations at the door, before any work.
+
+    @checked
+    def expand(tokens: Sequence[str], *, scale: NotNegative = 1.0, seed: Seed = 0) -> Report: ...
+
+A `bool` is no `int` here, an `int` is a `float`, a `float` is finite, and a string is no list of strings.
+What is `Any`, and what `**options` take, is checked by who reads it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import functools
+import inspect
+import math
+import numbers
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from os import PathLike
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from .display import printable
+from .errors import InvalidArgumentError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LONGEST = 80
+"""Characters of a value that a message shows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """What `Annotated` adds to a type: a condition, and its words for a message."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+NotNegative = Annotated[float, Wanted("a finite number at least 0", lambda x: x >= 0)]
+Positive = Annotated[float, Wanted("a finite number above 0", lambda x: x > 0)]
+Share = Annotated[float, Wanted("a number above 0 and at most 1", lambda x: 0 < x <= 1)]
+Count = Annotated[int, Wanted("a whole number of 1 or more", lambda n: n >= 1)]
+CountOrZero = Annotated[int, Wanted("a whole number of 0 or more", lambda n: n >= 0)]
+RowId = Annotated[int, Wanted("an id, 0 or more", lambda n: n >= 0)]
+Seed = Annotated[int, Wanted("an integer from 0 to 2**64 - 1", lambda n: 0 <= n < 2**64)]
+Text = Annotated[str, Wanted("a text that is not empty", lambda text: bool(text.strip()))]
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True
+
+
+def _can_be_a_name(path: str | PathLike[str]) -> bool:
+    """Whether a file could be called so: no system has one with a NUL in its name, or of any length."""
+    try:
+        os.lstat(path)
+    except ValueError:
+        return False
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    return True
+
+
+Pattern = Annotated[str, Wanted("a regular expression", _compiles)]
+FilePath = Annotated[str | PathLike[str], Wanted("a path, or a name of the Hub", _can_be_a_name)]
+
+_ABILITIES = ("__call__", "add_tokens", "convert_ids_to_tokens", "decode", "get_vocab")
+
+
+def _is_tokenizer(value: Any) -> bool:
+    """Whether it is a tokenizer, or a processor (of text and images or sound) that has one."""
+    one = value if hasattr(value, "get_vocab") else getattr(value, "tokenizer", None)
+    return all(hasattr(one, name) for name in _ABILITIES)
+
+
+Tokenizer = Annotated[Any, Wanted("a tokenizer of transformers", _is_tokenizer)]
+
+
+class Mismatch(NamedTuple):
+    """Why a value is not what an annotation says."""
+
+    value: Any
+    """The value, or the part of it that does not fit."""
+    wanted: str
+    inside: bool = False
+    """Whether `value` is a part."""
+
+
+def checked(function: F) -> F:
+    """Decorator: each call first compares the arguments with the annotations of `function`.
+
+    Raises `InvalidArgumentError`, which names the argument, its value and what was expected; nothing of the
+    function has run then.
+    """
+    signature = inspect.signature(function)
+    hints: dict[str, Any] = {}
+
+    @functools.wraps(function)
+    def door(*args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = signature.bind(*args, **kwargs)
+        except TypeError:  # too many arguments, one that is missing: Python says it better
+            return function(*args, **kwargs)
+        if not hints:
+            hints.update({name: _evaluated(p.annotation, function) for name, p in named.items()})
+        for name, value in bound.arguments.items():
+            if name in named and value is not named[name].default:
+                check(name, value, hints[name])
+        return function(*args, **kwargs)
+
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    named = {name: p for name, p in signature.parameters.items() if p.kind not in variable}
+    return door  # type: ignore[return-value]
+
+
+def check_fields(record: Any, *names: str) -> None:
+    """Raises `InvalidArgumentError` unless the fields of a dataclass (all without `names`) are what their
+    annotations say."""
+    hints = _hints_of(record.__class__)
+    for name in names or hints:
+        check(name, getattr(record, name), hints[name])
+
+
+@functools.cache
+def _hints_of(kind: Any) -> dict[str, Any]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def check(name: str, value: Any, hint: Any) -> None:
+    """Raises `InvalidArgumentError` unless `value`, given as `name`, is what the annotation `hint` says."""
+    found = mismatch(hint, value)
+    if found is not None:
+        given = f"{name} has {shown(found.value)}" if found.inside else f"{name}={shown(value)}"
+        raise InvalidArgumentError(f"{given}: expected {found.wanted}")
+
+
+def shown(value: Any) -> str:
+    """A value in a message, on one line and not too long."""
+    if isinstance(value, type) or not isinstance(
+        value, (str, bytes, numbers.Number, NoneType, list, tuple, set, frozenset, dict, range, PathLike)
+    ):
+        return printable(f"<{getattr(value, '__name__', type(value).__name__)}>")
+    text = printable(repr(value[:_LONGEST] if isinstance(value, (str, bytes)) else value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def mismatch(hint: Any, value: Any) -> Mismatch | None:
+    """How `value` differs from an annotation; None when it fits, or when the annotation says nothing."""
+    if hint is Any or hint is inspect.Parameter.empty:
+        return None
+    origin, parts = get_origin(hint), get_args(hint)
+    if isinstance(hint, TypeVar):
+        return mismatch(hint.__bound__ or Any, value)
+    if origin is Annotated:
+        return _of_annotated(parts, value)
+    if origin in (Union, UnionType):
+        return _of_union(parts, value)
+    if origin is Literal:
+        fits = any(type(value) is type(part) and value == part for part in parts)
+        return None if fits else Mismatch(value, _one_of([repr(part) for part in parts]))
+    if origin in (list, Sequence, Collection, Iterable, set, frozenset, tuple, dict, Mapping):
+        return _of_container(hint, origin, parts, value)
+    if origin is Callable:
+        return None if callable(value) else Mismatch(value, "a function")
+    kind = origin or hint
+    return None if _is_a(kind, value) else Mismatch(value, _words(kind))
+
+
+def _of_annotated(parts: tuple[Any, ...], value: Any) -> Mismatch | None:
+    conditions = [part for part in parts[1:] if isinstance(part, Wanted)]
+    if found := mismatch(parts[0], value):
+        return found if found.inside or not conditions else found._replace(wanted=conditions[0].words)
+    return next((Mismatch(value, c.words) for c in conditions if not c.holds(value)), None)
+
+
+def _of_union(parts: tuple[Any, ...], value: Any) -> Mismatch | None:
+    found = [mismatch(part, value) for part in parts]
+    if None in found:
+        return None
+    wrong = [one for one in found if one is not None]
+    inside = next((one for one in wrong if one.inside), None)
+    wanted = [one.wanted for one in wrong if one.wanted != "None"]  # it is what leaving it out says
+    return inside or Mismatch(value, _one_of(list(dict.fromkeys(wanted))))
+
+
+def _of_container(hint: Any, origin: Any, parts: tuple[Any, ...], value: Any) -> Mismatch | None:
+    pairs = origin in (dict, Mapping)
+    kind = {tuple: (tuple, list), Sequence: (list, tuple, range, Sequence)}.get(origin, origin)
+    if isinstance(value, (str, bytes)) or not isinstance(value, kind):
+        return Mismatch(value, _words_of_container(origin, parts))
+    if origin is tuple and parts[-1] is not ...:
+        if len(value) != len(parts):
+            return Mismatch(value, f"{len(parts)} values")
+        wrong = [mismatch(part, one) for part, one in zip(parts, value, strict=True)]
+        return next((one._replace(inside=True) for one in wrong if one), None)
+    if not isinstance(value, Collection) or isinstance(value, range):
+        return None  # an iterator is read once, by who uses it
+    values_of = [value] if not pairs else [value.keys(), value.values()]  # type: ignore[attr-defined]
+    for part, values in zip(parts, values_of, strict=False):
+        if part is Any or _are_of_these_types(part, values):
+            continue
+        for one in values:
+            if found := mismatch(part, one):
+                return found._replace(inside=True)
+    return None
+
+
+def _are_of_these_types(part: Any, values: Collection[Any]) -> bool:
+    """Whether a look at the types is enough: lists of words are long."""
+    kinds = get_args(part) if get_origin(part) in (Union, UnionType) else (part,)
+    return float not in kinds and set(map(type, values)) <= {kind for kind in kinds if isinstance(kind, type)}
+
+
+def _words_of_container(origin: Any, parts: tuple[Any, ...]) -> str:
+    kind = "a mapping" if origin in (dict, Mapping) else "a list" if origin is not Iterable else "an iterable"
+    first = get_args(parts[0])[0] if get_origin(parts[0]) is Annotated else parts[0]
+    several = {str: " of strings", int: " of integers", float: " of numbers"}
+    return kind + ("" if kind == "a mapping" else several.get(first, ""))
+
+
+def _is_a(kind: Any, value: Any) -> bool:
+    if kind is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and _is_finite(value)
+    if kind is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if kind is None or kind is NoneType:
+        return value is None
+    if isinstance(kind, str):  # a class that only type checkers import
+        return any(cls.__name__ == kind for cls in type(value).__mro__)
+    return isinstance(value, kind)
+
+
+def _is_finite(number: numbers.Real) -> bool:
+    try:
+        return math.isfinite(number)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def _words(kind: Any) -> str:
+    known: dict[Any, str] = {
+        bool: "True or False",
+        int: "an integer",
+        float: "a finite number",
+        str: "a string",
+        PathLike: "a path",
+        NoneType: "None",
+        None: "None",
+    }
+    name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    return known.get(kind) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def _one_of(names: list[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """An annotation as an object; the name of a class that only type checkers import stays a string."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, inspect.unwrap(function).__globals__)
+    except NameError:
+        return annotation

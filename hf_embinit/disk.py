@@ -1,0 +1,48 @@
+"""What a disk does not let a program do, in one sentence with the way out."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+
+from .errors import FileWriteError
+
+_OTHER_PLACE = "give another folder (or HF_HOME, for caches)"
+_DISK = {
+    errno.ENOSPC: f"the disk is full: make room, or {_OTHER_PLACE}",
+    errno.EDQUOT: f"the disk quota is used up: make room, or {_OTHER_PLACE}",
+    errno.EFBIG: "the file would be larger than may be written here (ulimit -f)",
+    errno.EROFS: f"the disk is read-only: {_OTHER_PLACE}",
+    errno.EACCES: f"no permission: {_OTHER_PLACE} that you may use",
+    errno.EPERM: f"no permission: {_OTHER_PLACE} that you may use",
+    errno.ENOTDIR: "a part of this path is a file, not a folder: give another path",
+    errno.EEXIST: "a part of this path is a file, not a folder: give another path",
+    errno.EISDIR: "this is a folder, not a file: give another path",
+    errno.ENAMETOOLONG: "the name is too long: give a shorter one",
+}
+_WORDS = {"no space left": errno.ENOSPC, "read-only file system": errno.EROFS, "quota": errno.EDQUOT}
+"""How libraries in other languages tell the same."""
+
+
+def disk_problem(error: BaseException) -> str | None:
+    """What a disk did not let a program do; None for any other error."""
+    link: BaseException | None = error
+    while link is not None:
+        number = link.errno if isinstance(link, OSError) else None
+        if number not in _DISK:
+            number = next((n for words, n in _WORDS.items() if words in str(link).lower()), None)
+        if number is not None:
+            where = getattr(link, "filename", None)
+            return f"{where}: {_DISK[number]}" if where else _DISK[number]
+        link = link.__cause__ or link.__context__
+    return None
+
+
+@contextlib.contextmanager
+def writing(what: object) -> Iterator[None]:
+    """Inside, an `OSError` becomes a `FileWriteError` that names `what` was to be written."""
+    try:
+        yield
+    except OSError as error:
+        raise FileWriteError(f"{what} cannot be written: {disk_problem(error) or error}") from error
