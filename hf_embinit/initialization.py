@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .arguments import Seed, Tokenizer, checked
 from .errors import InvalidArgumentError
@@ -78,7 +78,7 @@ class InitReport:
 
 @checked
 def initialize(
-    model: nn.Module,
+    model: Any,
     init: str,
     *,
     tokenizer: Tokenizer | None = None,

@@ -314,8 +314,7 @@ def calls_on_adapters(w: SimpleNamespace) -> Iterator[Call]:
         {"base": w.gpt2, "adapter": w.adapter},
         {
             "base": (
-                *MODELS[:3],
-                Says(MODELS[3], "neither a transformers model"),
+                *(Says(one, "neither a transformers model") for one in MODELS),
                 Says(w.bert, "base ties its tables otherwise"),
             ),
             "adapter": (None, 3, w.missing, str(w.empty), str(w.text), b"a", ""),

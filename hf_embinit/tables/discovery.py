@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from ..arguments import shown
 from ..errors import UnsupportedModelError
 from ..tokens import Side
 from .stored_rows import StoredRows
@@ -73,7 +74,9 @@ def _held(holder: Any, name: str) -> nn.Module:
     if len(found) > 1:
         raise UnsupportedModelError(f"{name} holds several models: give one of them ({', '.join(found)})")
     if not found:
-        raise UnsupportedModelError(f"{name} is neither a transformers model nor a known wrapper of one")
+        raise UnsupportedModelError(
+            f"model={shown(holder)} is neither a transformers model nor a known wrapper of one"
+        )
     return next(iter(found.values()))
 
 

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from ..arguments import checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import events_with
 from ..tokens import Side
@@ -66,8 +65,7 @@ class EmbeddingTables:
     form that cannot be handled.
     """
 
-    @checked
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: Any):
         self.model: PreTrainedModel = unwrap(model)
         self.tables: list[Table] = discover(self.model)
         self.companions: list[TiedTensor] = companions(tied_tensors(self.model), self.tables)

@@ -81,7 +81,7 @@ def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
 
 @checked
 def load_adapter(
-    base: nn.Module,
+    base: Any,
     adapter: FilePath,
     *,
     revision: str | None = None,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @checked
 def train_new_rows_only(
-    model: nn.Module, token_ids: Sequence[RowId] | Tensor, *, freeze_rest: bool = True, side: Side = "shared"
+    model: Any, token_ids: Sequence[RowId] | Tensor, *, freeze_rest: bool = True, side: Side = "shared"
 ) -> NewRowTraining:
     """Keeps all rows but those of `token_ids` bit for bit while any torch optimizer trains `model`.
 
@@ -75,7 +75,7 @@ class NewRowTraining:
     """What `train_new_rows_only` set up; `remove()`, or leaving the `with` block, undoes it."""
 
     def __init__(
-        self, model: nn.Module, token_ids: Sequence[int] | Tensor, *, freeze_rest: bool, side: Side
+        self, model: Any, token_ids: Sequence[int] | Tensor, *, freeze_rest: bool, side: Side
     ) -> None:
         tables = EmbeddingTables(model)
         ids = checked_ids(tables, token_ids, side)
@@ -156,7 +156,7 @@ def token_modules(tables: EmbeddingTables, side: Side = "shared") -> list[str]:
 
 @checked
 def peft_config_for_new_tokens(
-    model: nn.Module, token_ids: Sequence[RowId] | Tensor, *, side: Side = "shared", **lora_options: Any
+    model: Any, token_ids: Sequence[RowId] | Tensor, *, side: Side = "shared", **lora_options: Any
 ) -> PeftConfig:
     """A PEFT configuration that trains and saves the rows of `token_ids`, in input and output tables.
 

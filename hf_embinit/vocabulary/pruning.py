@@ -9,7 +9,6 @@ from itertools import islice
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..arguments import Tokenizer, checked
 from ..errors import InvalidArgumentError
@@ -49,7 +48,7 @@ class PruneReport:
 
 
 @checked
-def prune_vocabulary(model: nn.Module, tokenizer: Tokenizer, keep: Iterable[str | int]) -> PruneReport:
+def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]) -> PruneReport:
     """Drops all tokens but `keep` from `tokenizer` and every table of `model`, in place; ids become 0..n-1.
 
     A text whose tokens are all kept is split as before, and its logits for kept tokens are what they were;

@@ -382,6 +382,6 @@ def test_scale_auto_keeps_the_bound_and_its_rows_apart(kind, new) -> None:
 def test_scale_says_what_it_takes() -> None:
     m, t = model("gpt2", 320), tokenizer("byte_level")
     with pytest.raises(
-        InvalidArgumentError, match=r"scale='auot' is not a finite number at least 0 or 'auto'"
+        InvalidArgumentError, match=r"scale='auot': expected a finite number at least 0 or 'auto'"
     ):
         expand_vocabulary(m, t, [" zyxomma"], "mean_cov", scale="auot")
