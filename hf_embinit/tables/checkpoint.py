@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -159,7 +159,7 @@ class _Opening:
         tied.put(tensor)
         self.stored.places[name] = place
 
-    def _refuse(self, tied: TiedTensor, what: str) -> None:
+    def _refuse(self, tied: TiedTensor, what: str) -> NoReturn:
         names = [place.name for place in tied.locations]
         for stored in (self.tensors[name] for name in names if name in self.tensors):
             if stored.dtype not in TORCH_DTYPES or stored.dtype in ("I8", "U8"):

@@ -208,7 +208,7 @@ def _write_shard(plan: _Plan, target: Path, done: Callable[[int], object]) -> No
                 _copy(source, start, end - start, file, done)
                 continue
             for block in _blocks(part):
-                _write_all(file, memoryview(_bytes(block).numpy()))
+                _write_all(file, memoryview(_bytes(block).numpy().data))
                 done(block.numel() * block.dtype.itemsize)
 
 

@@ -67,9 +67,11 @@ def unwrap(model: Any) -> PreTrainedModel:
 def _held(holder: Any, name: str) -> nn.Module:
     """The one model that a module or a pipeline holds."""
     if isinstance(holder, nn.Module):
-        found = _outermost(holder, "")
+        found: dict[str, Any] = _outermost(holder, "")
     else:
-        held = {key: getattr(holder, key, None) for key in (*_HELD_AS, "text_encoder_2", "text_encoder_3")}
+        held: dict[str, Any] = {
+            key: getattr(holder, key, None) for key in (*_HELD_AS, "text_encoder_2", "text_encoder_3")
+        }
         found = {key: value for key, value in held.items() if isinstance(value, nn.Module)}
     if len(found) > 1:
         raise UnsupportedModelError(f"{name} holds several models: give one of them ({', '.join(found)})")

@@ -34,7 +34,7 @@ def meta_model(
     )
     dtype = getattr(torch, dtype) if isinstance(dtype, str) else dtype
     described = {k: t.to(dtype=dtype) if t.is_floating_point() else t for k, t in described.items()}
-    undrawn = type(  # what the files lack is not drawn, since nobody looks at it
+    undrawn: Any = type(  # what the files lack is not drawn, since nobody looks at it
         model_class.__name__,
         (model_class,),
         {"__module__": model_class.__module__, "initialize_weights": lambda self: None},

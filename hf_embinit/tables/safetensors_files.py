@@ -130,17 +130,17 @@ def read_checkpoint_files(folder: str | os.PathLike[str]) -> CheckpointFiles:
                     f"{shard.path.name}."
                 )
             file_of[tensor.name] = shard.path.name
-    for tensor, name in weight_map.items():
-        if file_of.get(tensor) != name:
+    for key, name in weight_map.items():
+        if file_of.get(key) != name:
             raise VectorFileError(
-                f"{path} puts {tensor!r} into {name}, but it is in {file_of.get(tensor, 'no file')}."
+                f"{path} puts {key!r} into {name}, but it is in {file_of.get(key, 'no file')}."
             )
     return CheckpointFiles(folder, shards, index)
 
 
 def read_into(file: Any, start: int, tensor: torch.Tensor) -> None:
     """Fills a contiguous tensor with the bytes of an unbuffered file from `start` on."""
-    view = memoryview(tensor.view(-1).view(torch.uint8).numpy()) if tensor.numel() else memoryview(b"")
+    view = memoryview(tensor.view(-1).view(torch.uint8).numpy().data) if tensor.numel() else memoryview(b"")
     file.seek(start)
     while view:
         count = file.readinto(view)

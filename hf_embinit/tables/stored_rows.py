@@ -31,12 +31,13 @@ class StoredRows(Tensor):
     """Rows of a file, and rows in memory that stand in the place of some of them."""
 
     file: StoredTensor
-    where: Tensor
+    where: Tensor  # type: ignore[assignment]
     """`[V]` int64: the row's place in the file; `-1 - k` for the k-th row of `extra`."""
     extra: Tensor
     """`[M, D]`: rows that are no longer those of the file."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # results are plain tensors
+    # results are plain tensors
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(
@@ -46,7 +47,7 @@ class StoredRows(Tensor):
         dtype, width = TORCH_DTYPES[file.dtype], file.shape[1]
         where = torch.arange(file.shape[0]) if where is None else where
         shape = (len(where), width)
-        made = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")  # type: ignore[attr-defined]
+        made = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=torch.device("cpu"))
         made.file, made.where = file, where
         made.extra = torch.empty(0, width, dtype=dtype) if extra is None else extra
         return made
@@ -104,7 +105,7 @@ class StoredRows(Tensor):
             yield StoredRows(self.file, where, self.extra).whole()
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}

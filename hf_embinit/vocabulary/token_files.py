@@ -12,8 +12,8 @@ from ..errors import DataNotFoundError, InvalidArgumentError
 from ..foreign import reading
 from ..rows import Override, check_init
 
-_KEYS = ("name", "description", "like", "init", "options", "special", "normalized", "single_word", "lstrip")
-_KEYS += ("rstrip",)
+_KEYS = ("name", "description", "like", "init", "options")
+_FLAGS = ("special", "normalized", "single_word", "lstrip", "rstrip")
 _MADE_OF = ("description", "like", "init")
 
 
@@ -63,14 +63,14 @@ def _entry(entry: Any, where: str) -> tuple[str | AddedToken, Override | None]:
         return entry, None
     if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
         raise InvalidArgumentError(f"{where}: {entry!r} is neither a token nor a mapping with its name")
-    if unknown := [str(key) for key in entry if key not in _KEYS]:
-        raise InvalidArgumentError(f"{where} has {unknown[0]!r}: expected {', '.join(_KEYS)}")
+    if unknown := [str(key) for key in entry if key not in _KEYS + _FLAGS]:
+        raise InvalidArgumentError(f"{where} has {unknown[0]!r}: expected {', '.join(_KEYS + _FLAGS)}")
     chosen = [key for key in _MADE_OF if key in entry]
     if len(chosen) > 1:
         raise InvalidArgumentError(f"{where} has {' and '.join(map(repr, chosen))}: give one of them")
     if "options" in entry and chosen != ["init"]:
         raise InvalidArgumentError(f"{where} has 'options', which belong to an 'init': name it")
-    settings = {key: entry[key] for key in _KEYS[5:] if key in entry}
+    settings = {key: entry[key] for key in _FLAGS if key in entry}
     for key, value in settings.items():
         if not isinstance(value, bool):
             raise InvalidArgumentError(f"{where}: {key} is {value!r}, expected true or false")
