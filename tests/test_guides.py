@@ -25,7 +25,8 @@ from hf_embinit.__main__ import COMMANDS, _parser
 from hf_embinit.training import arguments
 
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
-GUIDES = [ROOT / "README.md", *sorted((ROOT / "model_cards").rglob("*.md"))]
+OWN = [ROOT / "README.md", *sorted((ROOT / "hf_embinit" / "guides").glob("*.md"))]
+GUIDES = [*OWN, *sorted((ROOT / "model_cards").rglob("*.md"))]
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 HARMLESS = {"list", "results"}
 """Commands of the command line that only read, and are run."""
@@ -177,10 +178,9 @@ def read_recipe(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def python_blocks() -> list[tuple[str, str | None]]:
-    """(code, what a `text` block right below says that it prints) of the README."""
-    found = re.findall(
-        r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", GUIDES[0].read_text(), re.DOTALL | re.MULTILINE
-    )
+    """(code, what a `text` block right below says that it prints) of README and guides."""
+    pattern = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+    found = [block for guide in OWN for block in pattern.findall(guide.read_text(encoding="utf-8"))]
     return [(code, output or None) for code, output in found]
 
 
@@ -270,3 +270,13 @@ def test_a_wrong_command_is_noticed(command, monkeypatch) -> None:
     (words,) = programs(command)
     with pytest.raises((AssertionError, SystemExit)):
         read_command(words, monkeypatch)
+
+
+def test_every_test_that_a_guide_names_is_there() -> None:
+    text = OWN[1].read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
+    assert len(named) > 40
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8"), f"{file}::{name}"
+    rows = text.split("## All threads")[1].strip().splitlines()
+    assert sum(line.startswith("| ") and "---" not in line for line in rows) == 1 + 51
