@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import AddedToken
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..arguments import Seed, Tokenizer, checked
@@ -30,7 +30,7 @@ from .slots import SlotFiller, Slots
 
 @checked
 def expand_vocabulary(
-    model: nn.Module,
+    model: Any,
     tokenizer: Tokenizer,
     new_tokens: Sequence[str | AddedToken],
     init: str = "mean",
