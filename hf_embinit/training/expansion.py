@@ -74,7 +74,7 @@ class ExpansionData(TextData):
         self.base = base
         self.new_tokens = len(tokenizer) - base.size
         self.filled = report.filled_rows
-        self.new_rows = expanded.get_input_embeddings().weight.detach()[self.filled].clone().cpu()  # type: ignore[index]
+        self.new_rows = self._rows(expanded)
         self.kl: Tensor = shift_by_prefix(base.model, expanded, base.kl_ids, report.filled_rows)
         bound = report.bound
         self.bound = expansion_bound(self.new_tokens, base.size) if bound is None else bound
@@ -99,9 +99,14 @@ class ExpansionData(TextData):
             }
         )
 
+    def _rows(self, model: PreTrainedModel) -> Tensor:
+        """A copy of the rows that were filled."""
+        table: Any = model.get_input_embeddings()
+        return table.weight.detach()[self.filled].cpu().clone()
+
     def spread(self, model: PreTrainedModel) -> dict[str, float]:
         """How far apart the new input rows are, in the dtype of the model, before training and after it."""
-        before, after = self.new_rows, model.get_input_embeddings().weight.detach()[self.filled].cpu()
+        before, after = self.new_rows, self._rows(model)
         measured = {}
         for when, rows in (("step_0_", before), ("", after)):
             measured[f"{when}new_rows_smallest_distance"] = smallest_distance(rows)
