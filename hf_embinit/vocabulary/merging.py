@@ -46,7 +46,8 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now
     _tie_what_is_equal(merged, {table.name for table in tied})
     if getattr(tokenizer, "eos_token_id", None) is not None:
-        for ending in (merged.config, merged.config.get_text_config(), merged.generation_config):
+        configs: list[Any] = [merged.config, merged.config.get_text_config(), merged.generation_config]
+        for ending in configs:
             _end_at(ending, tokenizer.eos_token_id)
     record_event(merged.config, "merge_adapter")
     return merged

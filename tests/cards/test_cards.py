@@ -76,7 +76,8 @@ def test_card_of_a_translation_run(tmp_path):
     [
         ("classification", {"validation_accuracy": 0.81}, "BertForSequenceClassification", "SequenceClass"),
         ("language_modeling", {"test_perplexity": 48.0}, "GPT2LMHeadModel", "CausalLM"),
-        ("language_modeling", {}, "Unheard", "AutoModel.from"),
+        ("language_modeling", {}, "Unheard", "CausalLM"),
+        ("tagging", {}, "Unheard", "AutoModel.from"),
     ],
 )
 def test_card_of_any_task_says_only_what_was_measured(tmp_path, task, metrics, architecture, auto):
