@@ -69,7 +69,7 @@ def _can_be_a_name(path: str | PathLike[str]) -> bool:
 
 
 Pattern = Annotated[str, Wanted("a regular expression", _compiles)]
-FilePath = Annotated[str | PathLike[str], Wanted("a path, or a name of the Hub", _can_be_a_name)]
+FilePath = Annotated[str | PathLike[str], Wanted("a path or a Hub id", _can_be_a_name)]
 
 _ABILITIES = ("__call__", "add_tokens", "convert_ids_to_tokens", "decode", "get_vocab")
 
@@ -256,6 +256,8 @@ def _words(kind: Any) -> str:
         None: "None",
     }
     name = kind if isinstance(kind, str) else getattr(kind, "__name__", str(kind))
+    if name == "Module":
+        return "a model"
     return known.get(kind) or f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
