@@ -68,7 +68,7 @@ def test_a_line_a_token_is_as_before(tmp_path) -> None:
         ("- {name: x, like: [{}]}", "expected a token or a list of tokens"),
         ("- {name: x, like: []}", "expected a token or a list of tokens"),
         ("- {name: x, init: mean_cov, options: 3}", "options is 3, expected a mapping"),
-        ("- {name: x, init: mean_cov, options: {scale: lots}}", "scale='lots' is not"),
+        ("- {name: x, init: mean_cov, options: {scale: lots}}", "scale='lots': expected a finite number"),
         ("- {name: x, init: mena}", "Unknown init 'mena'"),
         ("", "has no token"),
     ],
