@@ -45,7 +45,7 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     for config in said:
         config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now
     _tie_what_is_equal(merged, {table.name for table in tied})
-    eos = getattr(tokenizer, "eos_token_id", None)
+    eos: Any = getattr(tokenizer, "eos_token_id", None)
     configs: list[Any] = [merged.config, merged.config.get_text_config(), merged.generation_config]
     for ending in configs if eos is not None else ():
         _end_at(ending, eos)
