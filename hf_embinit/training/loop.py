@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,8 @@ from .callbacks import (
 )
 from .finish import draw_tables, finish_run
 from .sampler import LengthGroupedTraining, SequentialEvaluation
+
+logger = logging.getLogger(__name__)
 
 _MANY_PARAMETERS = 30_000_000
 """From this size on the matrices of a layer are large enough for several threads."""
@@ -86,6 +89,7 @@ def start(
     arguments = {**given, **args.to_dict()}
     _prepare_reports(args)
     choose_threads(args)
+    _warn_of_emulated_bf16(args)
     state = prepare_run_folder(
         str(args.output_dir),
         args.resume_from_checkpoint,
@@ -124,6 +128,18 @@ def _prepare_reports(args: TrainingArguments) -> None:
     if trackers:
         args.run_name = args.run_name or Path(str(args.output_dir)).name
         args.project = "hf_embinit" if args.project == "huggingface" else args.project
+
+
+def _warn_of_emulated_bf16(args: TrainingArguments) -> None:
+    """Says so when `--bf16` would be computed without instructions for it: on an AMD EPYC with AVX2 alone, a
+    product of bfloat16 matrices takes 30 times as long as one of float32."""
+    cpu = torch.cpu.get_capabilities() if args.bf16 and args.device.type == "cpu" else {}
+    if cpu.get("architecture") == "x86_64" and not (cpu.get("avx512_bf16") or cpu.get("amx_bf16")):
+        logger.warning(
+            "--bf16: this CPU (%s) has no instructions for bfloat16, so training will be many times slower "
+            "than in float32; leave the flag out",
+            cpu.get("cpu_name"),
+        )
 
 
 def choose_threads(args: TrainingArguments, parameters: int = 0) -> None:

@@ -36,7 +36,7 @@ def parameter_groups(
     parameters of their own in the last group, of `R` rows each. Right before a step they take the values and
     the gradients of their rows in the table, whose own gradients there become zero; right after it their
     values go back. They have optimizer state, decay and rate of their own, and schedulers, accumulation and
-    clipping work as ever: a step is bit for bit that of a model whose new rows are a separate table, in any
+    clipping work as ever: a step is (to rounding) that of a model whose new rows are a separate table, in any
     optimizer that treats each number alone (SGD, Adam, AdamW, Lion; not Adafactor or Muon).
 
     `token_ids` are by default the rows that `config.embinit` says were added. Other parameters that are
