@@ -59,7 +59,7 @@ def corpus_vectors(
     path = cache_folder(cache_dir) / f"{name}-{dim}d-{settings_digest(digest, settings)}.txt"
     if path.is_file():
         try:
-            vectors = read_vectors(path)
+            vectors = _cached(path)
             if vectors.provenance is not None:
                 return vectors
             problem = f"{path} has no {path.with_suffix('.json').name} beside it"
@@ -71,7 +71,14 @@ def corpus_vectors(
     corpus = {"corpus": name, "texts": len(text), "sha256": digest}
     vectors.provenance = {"corpora": [corpus], **(vectors.provenance or {})}
     write_vectors(path, vectors)
-    return read_vectors(path)
+    return _cached(path)
+
+
+def _cached(path: Path) -> PretrainedVectors:
+    """The vectors of a file, named without the folder, which says nothing to the reader of a record."""
+    vectors = read_vectors(path)
+    vectors.name = path.name
+    return vectors
 
 
 def settings_digest(text_digest: str, settings: dict[str, Any]) -> str:

@@ -38,6 +38,7 @@ def test_vectors_are_trained_once_for_a_text_and_settings(cache, monkeypatch):
         patched.setattr(corpus_vectors, "train_glove", fail)
         again = corpus_vectors.corpus_vectors("captions-de", **SMALL)
     assert again.digest == vectors.digest and torch.equal(again.matrix, vectors.matrix)
+    assert again.name == vectors.name and "/" not in again.name  # records go to strangers
     corpus_vectors.corpus_vectors("captions-de", **{**SMALL, "epochs": 2})
     corpus_vectors.corpus_vectors("captions-en", **SMALL)
     assert len(list(cache.glob("*.txt"))) == 3
