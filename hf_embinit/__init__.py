@@ -1,22 +1,18 @@
 """hf_embinit: where token embeddings come from.
 
-Importing it registers the vanilla transformers with the Auto classes and patches nothing. Everything else is
-imported on first use.
+Importing it imports nothing else and patches nothing: everything is imported on first use, the vanilla
+transformers when an Auto class of transformers is asked for one.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .lazy import lazy_names
-
-_IS_COMMAND = Path(sys.argv[0]).stem == "hf-embinit" or sys.orig_argv[1:3] == ["-m", "hf_embinit"]
-if TYPE_CHECKING or not _IS_COMMAND:  # `hf-embinit --help` does not wait for transformers
-    from . import models as models  # registers the vanilla transformers with the Auto classes
+from .lazy import lazy_names, register_on_demand
 
 __version__ = "0.1.0"
+
+register_on_demand("vanilla_transformer", "hf_embinit.models")
 
 __getattr__, __all__ = lazy_names(
     __name__,
@@ -52,7 +48,7 @@ __getattr__, __all__ = lazy_names(
         ),
     },
 )
-__all__ += ["__version__", "models"]
+__all__ += ["__version__"]
 
 
 def __dir__() -> list[str]:
@@ -60,6 +56,9 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from . import models as models
+    from . import surgery as surgery
+    from . import tokens as tokens
     from .cards import publish as publish
     from .cards import publish_embeddings as publish_embeddings
     from .errors import EmbinitError as EmbinitError

@@ -1,9 +1,14 @@
-"""Names of a package that are imported on first use, so that `import hf_embinit` and `--help` stay fast."""
+"""Names and models that are imported on first use, so that `import hf_embinit` and `--help` stay fast."""
 
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 
@@ -23,3 +28,69 @@ def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Call
         return getattr(importlib.import_module(f"{package}.{home[name]}"), name)
 
     return __getattr__, sorted([*home, *(module for module, names in modules.items() if not names)])
+
+
+def register_on_demand(model_type: str, module: str) -> None:
+    """Has transformers' Auto classes import `module`, which registers models with them, when they first meet
+    `model_type` (or a tokenizer that they do not know). Imports nothing now, transformers included."""
+    waiting = {name for name in _MAPPINGS if name not in sys.modules}
+    if waiting:
+        sys.meta_path.insert(0, _AutoClassFinder(model_type, module, waiting))
+    for name in _MAPPINGS.keys() - waiting:
+        _watch(sys.modules[name], model_type, module)
+
+
+_MAPPINGS = {
+    "transformers.models.auto.configuration_auto": "CONFIG_MAPPING",
+    "transformers.models.auto.tokenization_auto": "TOKENIZER_MAPPING",
+}
+"""Module -> the mapping in it that an Auto class looks a checkpoint up in."""
+
+
+def _watch(auto: ModuleType, model_type: str, module: str) -> None:
+    """Puts a dictionary that imports `module` in time where a mapping keeps what was registered."""
+    mapping = getattr(auto, _MAPPINGS[auto.__name__], None)
+    if isinstance(getattr(mapping, "_extra_content", None), dict):
+        mapping._extra_content = _OnDemand(mapping._extra_content, model_type, module)
+    else:  # another transformers, which keeps it elsewhere
+        importlib.import_module(module)
+
+
+class _OnDemand(dict[Any, Any]):
+    def __init__(self, registered: Mapping[Any, Any], model_type: str, module: str):
+        super().__init__(registered)
+        self.model_type, self.module = model_type, module
+
+    def __contains__(self, key: object) -> bool:
+        if key == self.model_type:
+            importlib.import_module(self.module)
+        return super().__contains__(key)
+
+    def values(self) -> Any:  # tokenizers are looked for by their class's name
+        importlib.import_module(self.module)
+        return super().values()
+
+
+class _AutoClassFinder(MetaPathFinder):
+    """Sees the modules of the Auto classes being imported, and has them watched from then on."""
+
+    def __init__(self, model_type: str, module: str, waiting: set[str]):
+        self.model_type, self.module, self.waiting = model_type, module, waiting
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in self.waiting:
+            return None
+        self.waiting.discard(name)
+        if not self.waiting:
+            sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def exec_module(auto: ModuleType) -> None:
+            run(auto)
+            _watch(auto, self.model_type, self.module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

@@ -285,14 +285,12 @@ def _answers(endpoint: str) -> bool:
 
 
 def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
-    """`auto.from_pretrained(name)`, also for vanilla transformers, and from the cache without a Hub.
+    """`auto.from_pretrained(name)`; from the cache when the Hub is out of reach.
 
     Raises `DataNotFoundError`, whose message begins with `flag`, when there is nothing of that name, and
     `VectorFileError` when its files are damaged.
     """
     from huggingface_hub.errors import HFValidationError
-
-    from .. import models  # noqa: F401  (registers them, here for every command)
 
     local = Path(name).is_dir()
     offline = not local and not hub_is_reachable()

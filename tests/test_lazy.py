@@ -1,0 +1,71 @@
+"""What is imported on first use: nothing by `import hf_embinit`, the vanilla models by an Auto class."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def runs(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_importing_imports_nothing_else() -> None:
+    runs(
+        "import sys; import hf_embinit; "
+        "assert not {'torch', 'transformers', 'numpy', 'hf_embinit.models'} & set(sys.modules)"
+    )
+
+
+def test_patching_needs_no_vanilla_model_and_touches_no_class() -> None:
+    runs(
+        "import sys; from transformers import GPT2Config, AutoModelForCausalLM, PreTrainedModel as P; "
+        "before = P.resize_token_embeddings, P._init_weights; "
+        "import hf_embinit; "
+        "sys.modules['hf_embinit.models'] = None; "  # an import of it is an error
+        "config = GPT2Config(vocab_size=9, n_embd=4, n_layer=1, n_head=1); "
+        "model = hf_embinit.patch(AutoModelForCausalLM.from_config(config)); "
+        "model.resize_token_embeddings(11); "
+        "assert before == (P.resize_token_embeddings, P._init_weights); "
+        "assert not {'datasets', 'spacy', 'matplotlib', 'sacrebleu'} & set(sys.modules)"
+    )
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    from hf_embinit.models import (
+        VanillaTransformerConfig,
+        VanillaTransformerForCausalLM,
+        VanillaTransformerTokenizer,
+    )
+
+    folder = tmp_path_factory.mktemp("vanilla")
+    tokenizer = VanillaTransformerTokenizer.build(["a man"], source_lang="en")
+    config = VanillaTransformerConfig(
+        vocab_size=len(tokenizer), d_model=8, num_heads=2, d_ff=8, num_layers=1,
+        is_encoder_decoder=False, is_decoder=True,
+    )  # fmt: skip
+    VanillaTransformerForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("first", "auto"),
+    [
+        ("hf_embinit", "AutoTokenizer"),
+        ("transformers.models.auto.configuration_auto", "AutoModelForCausalLM"),
+        ("transformers.models.auto.modeling_auto", "AutoConfig"),
+    ],
+)
+def test_the_auto_classes_know_the_vanilla_models_once_they_meet_one(first, auto, checkpoint) -> None:
+    runs(
+        f"import {first}; import sys, hf_embinit; from transformers import {auto}; "
+        "assert 'hf_embinit.models' not in sys.modules; "
+        f"found = {auto}.from_pretrained({str(checkpoint)!r}); "
+        "assert type(found).__module__.startswith('hf_embinit.models'), type(found)"
+    )
