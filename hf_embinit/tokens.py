@@ -8,6 +8,7 @@ character stay different from each other.
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Collection, Iterable, Sequence
@@ -163,6 +164,38 @@ def split_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     if plain:
         return [e.ids for e in backend.encode_batch_fast(list(texts), add_special_tokens=False)]
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+
+
+def copy_tokenizer(tokenizer: Any) -> Any:
+    """A copy that tokens can be added to, the tokenizer as it is.
+
+    It shares the model with the vocabulary, which no added token touches, where the backend allows it: a full
+    copy of 120,000 tokens costs more than adding 10,000.
+    """
+    from tokenizers import Tokenizer
+
+    backend: Any = getattr(tokenizer, "_tokenizer", None)
+    if not isinstance(backend, Tokenizer):
+        return copy.deepcopy(tokenizer)
+    twin: Any = Tokenizer(backend.model)
+    for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        if getattr(backend, part) is not None:
+            setattr(twin, part, getattr(backend, part))
+    added = sorted(backend.get_added_tokens_decoder().items())
+    twin.add_tokens([token for _, token in added])
+    if sorted(twin.get_added_tokens_decoder().items()) != added:  # ids with gaps between them
+        return copy.deepcopy(tokenizer)
+    if backend.truncation is not None:
+        twin.enable_truncation(**backend.truncation)
+    if backend.padding is not None:
+        twin.enable_padding(**backend.padding)
+    twin.encode_special_tokens = backend.encode_special_tokens
+    copied = copy.copy(tokenizer)
+    for name, value in vars(tokenizer).items():
+        if isinstance(value, (dict, list, set)):
+            copied.__dict__[name] = copy.copy(value)
+    copied._tokenizer = twin
+    return copied
 
 
 @checked

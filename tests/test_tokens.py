@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import os
 from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from builders.tiny_tokenizers import FAMILIES as TINY_FAMILIES
+from builders.tiny_tokenizers import texts
+from builders.tiny_tokenizers import tokenizer as tiny_tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_embinit.errors import InvalidArgumentError
@@ -16,6 +21,7 @@ from hf_embinit.tokens import (
     TokenForm,
     align,
     canonical_form,
+    copy_tokenizer,
     coverage,
     special_ids,
     token_family,
@@ -348,3 +354,39 @@ def test_aligned_real_tokens_write_the_same_text(real, target, source, found):
             start = tok.convert_tokens_to_string([tok.tokenize("x")[0], token])
             texts.append(start.removeprefix("x"))
         assert texts[0] == texts[1] or "�" in texts[0]
+
+
+# ----------------------------------------------------------------------------------------- copies
+
+
+@pytest.mark.parametrize("family", TINY_FAMILIES)
+def test_a_copy_of_a_tokenizer_is_what_a_full_copy_is_and_leaves_it_alone(family) -> None:
+    t = tiny_tokenizer(family)
+    t.add_tokens([AddedToken("zyx", single_word=True), AddedToken("<call>", special=True)])
+    t.backend_tokenizer.enable_truncation(50)
+    t.backend_tokenizer.enable_padding(length=5)
+    before = t.backend_tokenizer.to_str()
+    copied, full = copy_tokenizer(t), copy.deepcopy(t)
+    assert copied.backend_tokenizer.to_str() == before
+    for one in (copied, full):
+        one.add_tokens([" qorvex", AddedToken("<end>", special=True)])
+        one.add_special_tokens({"additional_special_tokens": ["<more>"]})
+    assert copied.backend_tokenizer.to_str() == full.backend_tokenizer.to_str()
+    text = f"{texts()[0]} zyx qorvex<call><end><more>"
+    assert copied(text)["input_ids"] == full(text)["input_ids"]
+    assert copied.all_special_tokens == full.all_special_tokens != t.all_special_tokens
+    assert t.backend_tokenizer.to_str() == before
+
+
+def test_a_copy_keeps_ids_with_a_gap_between_them() -> None:
+    spec = json.loads(tiny_tokenizer("words").backend_tokenizer.to_str())
+    spec["added_tokens"].append({**spec["added_tokens"][0], "id": 5000, "content": "<far>"})
+    backend = Tokenizer.from_str(json.dumps(spec))
+    t = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    assert t.get_vocab() == copy_tokenizer(t).get_vocab()
+
+
+def test_a_tokenizer_in_python_is_copied_as_well() -> None:
+    t = VanillaTransformerTokenizer.build(["a man"], ["ein Mann"], source_lang="en", target_lang="de")
+    copied = copy_tokenizer(t)
+    assert copied is not t and copied.get_vocab() == t.get_vocab()

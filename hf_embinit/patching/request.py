@@ -17,7 +17,7 @@ from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarn
 from ..resize import resize
 from ..rows import RowRequest, make_rows
 from ..tables import EmbeddingTables, ResizePlan, Side
-from ..tokens import vocabulary
+from ..tokens import copy_tokenizer, vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Request:
         self.shrink = shrink
         shared = {name: options[name] for name in _SHARED_OPTIONS if name in options}
         own = {name: value for name, value in options.items() if name not in _SHARED_OPTIONS}
-        self.rows = RowRequest(init, seed, own, tokenizer, copy.deepcopy(tokenizer), **shared)
+        self.rows = RowRequest(init, seed, own, tokenizer, copy_tokenizer(tokenizer), **shared)
         self.makes_tables = self.rows.record.purpose == "table"
 
         tokens = {token for token in self.rows.overrides or () if isinstance(token, str)}
@@ -82,7 +82,7 @@ class Request:
 
         report = resize(tables, plan, request, None if ids == list(plan.new_ids) else ids, then)
         if report is not None and self.rows.tokenizer is not None:
-            self.rows = replace(self.rows, old_tokenizer=copy.deepcopy(self.rows.tokenizer))
+            self.rows = replace(self.rows, old_tokenizer=copy_tokenizer(self.rows.tokenizer))
             self.look_at(tables)
 
     def _would_lose(self, plan: ResizePlan) -> str:

@@ -6,7 +6,6 @@ number of rows, and gives their ids as tokens to train, beside those of the chat
 
 from __future__ import annotations
 
-import copy
 import functools
 import sys
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..tables import EmbeddingTables
+from ..tokens import copy_tokenizer
 from .request import Request
 
 _NAME = "clone_chat_template"
@@ -52,7 +52,7 @@ def _wrapper(original: Any, request_of: Callable[[Any], Request | None]) -> Any:
         if request is None:
             return original(model, tokenizer, source_tokenizer_path, *args, **kwargs)
         if request.rows.tokenizer is None:  # it tells which padding rows the template's tokens land on
-            request.rows = replace(request.rows, tokenizer=tokenizer, old_tokenizer=copy.deepcopy(tokenizer))
+            request.rows = replace(request.rows, tokenizer=tokenizer, old_tokenizer=copy_tokenizer(tokenizer))
             request.look_at(EmbeddingTables(model))
         model, tokenizer, added = original(model, tokenizer, source_tokenizer_path, *args, **kwargs)
         return model, tokenizer, _without_dummies(tokenizer, added, source_tokenizer_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from ..errors import InvalidArgumentError, VocabularyWarning
-from ..tokens import Side, Vocabulary, read_vocabulary, split_texts
+from ..tokens import Side, Vocabulary, copy_tokenizer, read_vocabulary, split_texts
 
 
 @dataclass
@@ -65,7 +64,7 @@ def check_new_tokens(
     """
     old = read_vocabulary(tokenizer, side)
     wanted, split = _wanted(tokenizer, new_tokens, old)
-    extended = copy.deepcopy(tokenizer)
+    extended = copy_tokenizer(tokenizer)
     put(extended, list(wanted.values()))
     ids = [int(i) for i in extended.convert_tokens_to_ids(list(wanted))]
     id_of = dict(zip(wanted, ids, strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from tokenizers import AddedToken
 
 from ..arguments import Count, Pattern, Tokenizer, checked
 from ..errors import InvalidArgumentError
+from ..tokens import copy_tokenizer
 
 _PROBE = "qzxjkv"
 """A word that no vocabulary has, to see how a tokenizer treats one that is added."""
@@ -75,7 +75,7 @@ def _spelling(tokenizer: Any) -> Any:
     text = f"the {_PROBE} and {_PROBE} end"
 
     def rank(form: Any) -> tuple[bool, int]:
-        tried = copy.deepcopy(tokenizer)
+        tried = copy_tokenizer(tokenizer)
         tried.add_tokens([form(_PROBE)])
         ids = tried(text, add_special_tokens=False)["input_ids"]
         as_before = tried.decode(ids) == tokenizer.decode(
