@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import signal
 import sys
 from pathlib import Path
@@ -398,17 +399,27 @@ def test_submodules_in_eval_mode_stay_so() -> None:
     assert before == {name: module.training for name, module in model.named_modules()}
 
 
-def test_capped_logits_have_no_bound() -> None:
+def test_capped_logits_have_a_bound_of_their_own() -> None:
+    """At a head that makes one old logit huge and the others low, log(1 + m / n) does not hold."""
     config = Gemma2Config(
         vocab_size=V, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1,
-        head_dim=8, intermediate_size=16,
+        head_dim=8, intermediate_size=16, tie_word_embeddings=False, final_logit_softcapping=30.0,
     )  # fmt: skip
-    assert config.final_logit_softcapping
-    report = hf_embinit.expand_vocabulary(Gemma2ForCausalLM(config), word_tokenizer(), ["x"])
-    assert report.bound is None and "no bound: the head caps its logits" in str(report)
-    config.final_logit_softcapping = None
-    report = hf_embinit.expand_vocabulary(Gemma2ForCausalLM(config), word_tokenizer(), ["x"])
-    assert report.bound is not None and "the mean row's bound" in str(report)
+    model, tokenizer = Gemma2ForCausalLM(config), word_tokenizer()
+    report = hf_embinit.expand_vocabulary(copy.deepcopy(model), tokenizer, ["x"], prefixes=["w7"])
+    plain = math.log1p(1 / report.tables[-1]["usable"])
+    assert report.shift is not None and report.shift.bound == pytest.approx(plain)
+    assert report.shift.kl_max <= plain + 1e-6
+    assert "logits are capped at 30, the largest is" in str(report)
+    assert report.bound == pytest.approx(math.log(2)) and report.logit_cap == 30
+
+    hidden = model.model(torch.tensor([tokenizer("w7")["input_ids"]])).last_hidden_state[0, 0].detach()
+    with torch.no_grad():  # logits of 4000 for one token and -20 for the others, before they are capped
+        wanted = torch.full((V, 1), -20.0).index_fill_(0, torch.tensor([4]), 4000.0)
+        model.lm_head.weight.copy_(wanted * hidden / hidden.dot(hidden))
+    report = hf_embinit.expand_vocabulary(model, word_tokenizer(), ["x"], prefixes=["w7"])
+    assert report.shift is not None and report.shift.kl_max > plain + 0.01
+    assert report.shift.kl_max <= report.bound + 1e-6 and report.shift.bound == report.bound
 
 
 def test_a_request_can_be_asked_twice() -> None:

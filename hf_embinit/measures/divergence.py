@@ -41,18 +41,28 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
 
 
 @checked
-def expansion_bound(new: int, old: int) -> float:
-    """log(1 + m / n), the upper bound of KL(p || p') when m new rows (and biases) are the mean of n old ones.
+def expansion_bound(new: int, old: int, *, cap: float | None = None, largest: float = math.inf) -> float:
+    """log(1 + m / n): what KL(p || p') cannot exceed when m new rows (and biases) are the mean of n old ones.
 
-    By Jensen's inequality (Hewitt 2021, for m = 1), for any prefix and any model without soft-capping of
-    logits (c * tanh(z / c) is not convex). It holds in exact arithmetic: float16 has exceeded it by 9%, with
-    a head chosen for that.
+    By Jensen's inequality (Hewitt 2021, for m = 1), for any prefix: exp is convex, so that a new token has at
+    most the mean probability of the old ones.
+
+    `cap` is c of a head that gives c tanh(z / c) for the logit z. exp(c tanh(z / c)) is convex as long as the
+    capped logit is at most sqrt(1 + c^2) - 1 (29.02 for Gemma 2's 30), and the bound holds where the
+    `largest` of the capped old logits is no more. Elsewhere it can be broken, and the smallest number that
+    never is is log(1 + m / (1 + (n - 1) exp(-2c))), nearly log(1 + m) for the caps in use: the new logit is
+    at most the largest old one, the others are at least -c, and one huge logit beside low ones comes as near
+    as one likes.
+
+    It is of exact arithmetic; in float16 rounding can pass it, by 9% with a head chosen for that.
     """
     if new < 0 or old < 1:
         raise InvalidArgumentError(
             f"expansion_bound of {new} new and {old} old tokens: expected m >= 0 and n >= 1"
         )
-    return math.log1p(new / old)
+    if cap is None or largest <= math.sqrt(1 + cap * cap) - 1:
+        return math.log1p(new / old)
+    return math.log1p(new / (1 + (old - 1) * math.exp(-2 * cap)))
 
 
 def largest_scale(logits: Tensor) -> float:

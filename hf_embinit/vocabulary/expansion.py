@@ -49,8 +49,9 @@ def expand_vocabulary(
     """Adds tokens to `tokenizer` and rows for them to every table of `model`, in place, and says what it did.
 
     The matrix grows only when the tokenizer's new ids reach past it: padding rows that the new ids fall on
-    are initialised, and none is cut off. Rows that come from `pad_to_multiple_of` are initialised too,
-    since a row of zeros can take all the probability. An error leaves the model and the tokenizer unchanged.
+    are initialised, and none is cut off. Rows that come from `pad_to_multiple_of` are initialised too, since
+    zeros can take all the probability. An error or an interrupt leaves the model and the tokenizer unchanged;
+    one while distributions are compared, at the end, leaves both changed.
 
     Args:
         model: a model of transformers, or what holds one: a PEFT model, a SentenceTransformer, a pipeline.
@@ -173,7 +174,7 @@ def _expand(
     filled, side = report.filled_rows, plan.side
     made = make_rows(tables, request, plan, filled)
     report.tables = fill_report(request, made)["tables"]
-    _tell(report, tables, made, filled, side)
+    usable = _tell(report, tables, made, filled, side)
     measured = any(t.side == side for t in tables.output_tables) and not _is_empty(prefixes)
     measured = measured and checkpoint_of(tables.model) is None
     slots = {p.slot: p.id for p in report.tokens if p.slot is not None}
@@ -200,12 +201,17 @@ def _expand(
         tables.change(plan, made, lambda: append(tokenizer, checked.tokens), event=event)
     if meter is not None:
         report.shift = meter.compare(filled)
+        if report.shift is not None and usable is not None:
+            largest = report.shift.largest_logit
+            report.shift.bound = expansion_bound(len(filled), usable, cap=report.logit_cap, largest=largest)
 
 
 def _tell(
     report: ExpansionReport, tables: EmbeddingTables, made: Sequence[Any], filled: list[int], side: Side
-) -> None:
-    """Adds to `report` what the rows that were made say, and warns of equal ones. Nothing is written yet."""
+) -> int | None:
+    """Adds to `report` what the rows that were made say, and warns of equal ones. Nothing is written yet.
+
+    Gives the old rows that the head's statistics used; None without a head."""
     details = report.tables[0]["details"]
     if "shared_tokens" in details:  # looked up in vectors: known only now
         missing = details.get("without_source", [])
@@ -216,11 +222,12 @@ def _tell(
             "without_source": missing,
         }
     output = next((t for t in tables.output_tables if t.side == side), None)
-    report.caps_logits = _caps_logits(tables.model)
-    if output is not None and not report.caps_logits:
+    report.logit_cap = _logit_cap(tables.model)
+    usable = None
+    if output is not None:
         name = output.tied_to or output.name
         usable = next(t["usable"] for t in report.tables if t["name"] == name)
-        report.bound = expansion_bound(len(filled), usable)
+        report.bound = expansion_bound(len(filled), usable, cap=report.logit_cap)
     if len(report.tokens) > 1:
         position = {i: p for p, i in enumerate(filled)}
         positions = torch.tensor([position[i] for i in report.token_ids])
@@ -237,16 +244,18 @@ def _tell(
             VocabularyWarning,
             stacklevel=4,
         )
+    return usable
 
 
-def _caps_logits(model: PreTrainedModel) -> bool:
-    """Whether a model's head squeezes its logits: the mean row's may then exceed the mean of exp(logits)."""
-    return any(
+def _logit_cap(model: PreTrainedModel) -> float | None:
+    """c of a head that squeezes its logits to c tanh(z / c); None without."""
+    caps = (
         value
         for config in (model.config, model.config.get_text_config())
         for key, value in vars(config).items()
         if re.search(r"logits?_(soft_?)?cap", key) and not re.search(r"att|router", key)
     )
+    return next((float(cap) for cap in caps if cap), None)
 
 
 def _as_written(made: MadeRows) -> Tensor:

@@ -46,6 +46,10 @@ class DistributionShift:
     mass_max: float
     top1_agreement: float
     """Share of prefixes whose most probable token stayed, 0..1."""
+    largest_logit: float
+    """Of the old rows, before."""
+    bound: float | None = None
+    """What KL cannot exceed at these prefixes when all new rows are the mean of the old ones."""
 
 
 @dataclass
@@ -60,9 +64,8 @@ class ExpansionReport:
     new_num_embeddings: int
     """Rows of the matrix; more than the tokenizer's when it is padded."""
     bound: float | None
-    """log(1 + m / n): what KL(p || p') cannot exceed when all m new rows are the mean of n old ones. It is of
-    exact arithmetic: rounding of rows and logits can pass it, in float16 by some per cent. None without a
-    head, and for heads that cap their logits, which have no such bound."""
+    """What KL(p || p') cannot exceed at any prefix when all new rows are the mean of the old ones, see
+    `measures.expansion_bound`. None without a head."""
     coverage: dict[str, Any] | None
     """Tokens, how many have a source of their own, and those that have none (they get the mean)."""
     shift: DistributionShift | None = None
@@ -76,8 +79,8 @@ class ExpansionReport:
     trainable_token_indices: dict[str, list[int]] = field(default_factory=dict)
     """Module -> ids, as `peft.LoraConfig(trainable_token_indices=...)` takes them."""
     dry_run: bool = False
-    caps_logits: bool = False
-    """Whether the head caps its logits (Gemma 2's `final_logit_softcapping`)."""
+    logit_cap: float | None = None
+    """c of a head that caps its logits (Gemma 2's `final_logit_softcapping`)."""
 
     @property
     def token_ids(self) -> list[int]:
@@ -115,10 +118,14 @@ class ExpansionReport:
                 lines.append(f"  {table['name']}: statistics over {table['usable']} rows, without {left_out}")
         if self.shift is not None:
             s = self.shift
+            capped = (
+                ""
+                if self.logit_cap is None
+                else f"; logits are capped at {self.logit_cap:g}, the largest is {s.largest_logit:.3g}"
+            )
             lines.append(
                 f"  KL(p || p') over {s.prefixes} prefixes: mean {s.kl_mean:.3g}, largest {s.kl_max:.3g} nats"
-                + (f" (the mean row's bound: {self.bound:.3g})" if self.bound is not None else "")
-                + (" (no bound: the head caps its logits)" if self.caps_logits else "")
+                + (f" (the mean row's bound: {s.bound:.3g}{capped})" if s.bound is not None else "")
             )
             lines.append(
                 f"  probability of the new rows: mean {s.mass_mean:.3g}, largest {s.mass_max:.3g}; "

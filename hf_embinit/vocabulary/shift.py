@@ -90,6 +90,7 @@ class ShiftMeter:
             mass_mean=float(masses.mean()),
             mass_max=float(masses.max()),
             top1_agreement=sum(same) / len(kls),
+            largest_logit=max(float(logits.max()) for logits in self.before if len(logits)),
         )
 
 

@@ -50,6 +50,54 @@ def test_new_rows_at_the_mean_keep_the_bound(n, m, scale, seed):
     assert torch.allclose(kl, -torch.log1p(-new_token_mass(after, n)), atol=1e-9)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    n=st.integers(1, 60),
+    m=st.integers(0, 20),
+    cap=st.floats(0.1, 50),
+    scale=st.floats(0, 300),
+    high=st.floats(-3000, 3000),
+    seed=st.integers(0, 9999),
+)
+def test_capped_logits_keep_the_bound_of_their_cap(n, m, cap, scale, high, seed):
+    z = draw(4, n, scale, seed).double()
+    z[:, 0] += high
+    before = cap * torch.tanh(z / cap)
+    mean = cap * torch.tanh(z.mean(1, keepdim=True) / cap)
+    kl = kl_divergence(before, torch.cat([before, mean.expand(-1, m)], 1))
+    for row, largest in zip(kl.tolist(), before.max(1).values.tolist(), strict=True):
+        assert row <= expansion_bound(m, n, cap=cap, largest=largest) + 1e-9
+        assert row <= expansion_bound(m, n, cap=cap) + 1e-9
+
+
+@pytest.mark.parametrize(("cap", "low"), [(1.0, -50.0), (3.0, -100.0), (30.0, -400.0)])
+def test_no_bound_of_capped_logits_is_smaller(cap, low):
+    n, m = 50, 2
+    z = torch.full((1, n), low, dtype=torch.float64)
+    z[0, 0] = -low * 100 * n  # the mean is high all the same
+    before = cap * torch.tanh(z / cap)
+    mean = cap * torch.tanh(z.mean(1, keepdim=True) / cap)
+    kl = float(kl_divergence(before, torch.cat([before, mean.expand(-1, m)], 1)))
+    assert kl > 1.2 * expansion_bound(m, n)
+    assert kl == pytest.approx(expansion_bound(m, n, cap=cap))
+
+
+def test_where_capped_logits_keep_the_bound_of_plain_ones():
+    """exp(c tanh(z / c)) turns from convex to concave where the capped logit is sqrt(1 + c^2) - 1."""
+    for cap in (0.5, 3.0, 30.0):
+        edge = math.sqrt(1 + cap * cap) - 1
+        assert expansion_bound(3, 20, cap=cap, largest=edge) == expansion_bound(3, 20)
+        assert expansion_bound(3, 20, cap=cap, largest=edge + 1e-6) > expansion_bound(3, 20)
+        z = torch.tensor(cap * math.atanh(edge / cap), dtype=torch.float64)
+
+        def curve(x, cap=cap):
+            return torch.exp(cap * torch.tanh(x / cap))
+
+        for step, sign in ((-0.01, 1), (0.01, -1)):
+            x, h = z + 2 * step * cap, 1e-3 * cap
+            assert sign * float(curve(x - h) + curve(x + h) - 2 * curve(x)) > 0
+
+
 def test_the_bound_is_reached_and_can_be_broken():
     even = torch.zeros(1, 50)
     assert float(kl_divergence(even, torch.zeros(1, 55))) == pytest.approx(expansion_bound(5, 50))
