@@ -68,10 +68,9 @@ def expand_vocabulary(
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
         exclude_rows: old rows that statistics leave out; by default padding, reserved and never-trained ones.
         side: `source` or `target` for a model with two vocabularies.
-        slots: `"reserved"` gives the new tokens the ids of unused ones (`[unused3]`, `<extra_id_99>`,
-            `<|reserved_special_token_7|>`), which are renamed in the tokenizer, so that no table changes its
-            shape. Those that the configuration, a chat template or a post-processor names count as used. Or
-            the ids to take, in the order of the tokens, of tokens without a role that no other is made of.
+        slots: `"reserved"` gives the new tokens the ids of unused ones (`[unused3]`, `<extra_id_99>`), which
+            are renamed in the tokenizer, so that no table changes its shape; those that a configuration, a
+            chat template or a post-processor names count as used. Or the ids to take, in the tokens' order.
 
     Raises:
         UnknownNameError: `init` is not registered.
