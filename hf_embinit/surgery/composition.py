@@ -72,9 +72,12 @@ def apply(model: M, spec: str, tokenizer: Tokenizer | None = None, seed: Seed = 
 
 
 @checked
-def check(spec: str, tokenizer: Tokenizer | None = None, **options: Any) -> None:
-    """Raises what `apply` would for names, options and a missing tokenizer, without a model."""
-    _check_all(spec, _steps(spec), tokenizer, options)
+def check(spec: str, tokenizer: Tokenizer | bool | None = None, **options: Any) -> None:
+    """Raises what `apply` would for names, options and a missing tokenizer, without a model.
+
+    `tokenizer` may also be True, for one that is read later.
+    """
+    _check_all(spec, _steps(spec), None if tokenizer is False else tokenizer, options)
 
 
 def changes_tables_alone(spec: str) -> bool:

@@ -228,7 +228,7 @@ class SurgeryArguments:
         if init is None and vectors is not None:
             options["vectors"] = vectors  # for an initialiser among the steps
         if self.surgery is not None:
-            surgery.check(self.surgery, tokenizer=object(), **options)
+            surgery.check(self.surgery, tokenizer=True, **options)
         elif options:
             name = next(iter(options))
             reader = "--init" if name == "vectors" else "--surgery donor_embeddings"

@@ -46,7 +46,8 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now
     _tie_what_is_equal(merged, {table.name for table in tied})
     eos: Any = getattr(tokenizer, "eos_token_id", None)
-    configs: list[Any] = [merged.config, merged.config.get_text_config(), merged.generation_config]
+    configs: list[Any] = [merged.config, merged.config.get_text_config()]
+    configs.append(getattr(merged, "generation_config", None))  # None for a model that does not generate
     for ending in configs if eos is not None else ():
         _end_at(ending, eos)
     record_event(merged.config, "merge_adapter")

@@ -161,6 +161,7 @@ def test_as_an_extension_of_hf(tmp_path, monkeypatch) -> None:
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == [
         "glove",
+        "glove_orthogonal",
         "glove_shuffled",
         "glove_xavier",
     ]

@@ -285,7 +285,7 @@ def test_nothing_is_written_where_nothing_grew(tmp_path) -> None:
     carry_vocabulary(wrapped)
     quietly(wrapped.save_pretrained, tmp_path)
     assert not (tmp_path / MANIFEST).exists()
-    with pytest.raises(InvalidArgumentError, match="has no adapter to merge"):
+    with pytest.raises(InvalidArgumentError, match="expected a PeftModel"):
         merge_adapter(model("gpt2", 320))
 
 
