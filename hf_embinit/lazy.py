@@ -49,7 +49,7 @@ _MAPPINGS = {
 
 def _watch(auto: ModuleType, model_type: str, module: str) -> None:
     """Puts a dictionary that imports `module` in time where a mapping keeps what was registered."""
-    mapping = getattr(auto, _MAPPINGS[auto.__name__], None)
+    mapping: Any = getattr(auto, _MAPPINGS[auto.__name__], None)
     if isinstance(getattr(mapping, "_extra_content", None), dict):
         mapping._extra_content = _OnDemand(mapping._extra_content, model_type, module)
     else:  # another transformers, which keeps it elsewhere
@@ -92,5 +92,5 @@ class _AutoClassFinder(MetaPathFinder):
             run(auto)
             _watch(auto, self.model_type, self.module)
 
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        spec.loader.exec_module = exec_module  # type: ignore[assignment, method-assign]
         return spec

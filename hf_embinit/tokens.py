@@ -172,12 +172,12 @@ def copy_tokenizer(tokenizer: Any) -> Any:
     It shares the model with the vocabulary, which no added token touches, where the backend allows it: a full
     copy of 120,000 tokens costs more than adding 10,000.
     """
-    from tokenizers import Tokenizer
+    from tokenizers import Tokenizer as Backend
 
     backend: Any = getattr(tokenizer, "_tokenizer", None)
-    if not isinstance(backend, Tokenizer):
+    if not isinstance(backend, Backend):
         return copy.deepcopy(tokenizer)
-    twin: Any = Tokenizer(backend.model)
+    twin: Any = Backend(backend.model)
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if getattr(backend, part) is not None:
             setattr(twin, part, getattr(backend, part))
