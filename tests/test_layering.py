@@ -32,6 +32,7 @@ ROOMS = [
     "manifest",
     "initializers",
     "tables",
+    "retokenize",
     "rows",
     "resize",
     "initialization",

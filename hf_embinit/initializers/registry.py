@@ -24,12 +24,15 @@ from ..registry import Registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Purpose = Literal["table", "rows"]
-"""What an initialiser makes: a whole `table` (rows beside an old one too), or only such new `rows`."""
+Purpose = Literal["table", "rows", "tokenizer"]
+"""What an initialiser makes: a whole `table` (rows beside an old one too), only such new `rows`, or the rows
+of another `tokenizer` from those of the old one (see `hf_embinit.retokenize`)."""
 
-Needs = Literal["vectors", "existing", "tokens", "tokenizer", "positions"]
+Needs = Literal[
+    "vectors", "existing", "tokens", "tokenizer", "positions", "texts", "parallel", "dictionary", "donor"
+]
 """What an initialiser reads: pre-trained vectors, the old table, token strings, the old tokenizer, the
-position encodings of the model."""
+position encodings of the model, text, pairs of sentences, pairs of words, a model with the new tokenizer."""
 
 
 @dataclass(frozen=True)
