@@ -1,0 +1,148 @@
+"""Methods that read parallel text: `trans_tokenizer`, and RAMEN's variant of it."""
+
+from __future__ import annotations
+
+import bisect
+from typing import Annotated
+
+import torch
+
+from ..arguments import Wanted
+from ..initializers import register_initializer
+from .alignment import AlignmentCounts, Iterations, Symmetrization, count_alignments
+from .coefficients import Coefficients, Step
+from .context import RetokenizeContext
+from .parallel import read_parallel
+from .texts import TokenTexts
+
+SmallShare = Annotated[float, Wanted("a number from 0 to below 1", lambda x: 0 <= x < 1)]
+
+
+def alignment_counts(
+    context: RetokenizeContext, method: str, iterations: int, symmetrization: Symmetrization
+) -> AlignmentCounts:
+    """Counts from `parallel=` and `dictionary=`, whose lines count as parallel text."""
+    given = [source for source in (context.parallel, context.dictionary) if source is not None]
+    if not given:
+        context.require("parallel", method)
+    pairs = [pair for source in given for pair in read_parallel(source, context.old, context.new)]
+    counts = count_alignments(
+        context.old.split([pair.old for pair in pairs]),
+        context.new.split([pair.new for pair in pairs]),
+        num_old=context.num_old,
+        num_new=len(context.new),
+        iterations=iterations,
+        symmetrization=symmetrization,
+    )
+    context.report["parallel_pairs"] = counts.pairs
+    if counts.left_out:
+        context.report["parallel_pairs_left_out"] = counts.left_out
+    return counts
+
+
+@register_initializer(
+    "trans_tokenizer",
+    summary="the old tokens that parallel text aligns the new one with, weighted by how often",
+    reference="Remy et al. 2024, Trans-Tokenization (arXiv 2408.04303)",
+    purpose="tokenizer",
+    needs=("parallel",),
+)
+def trans_tokenizer(
+    context: RetokenizeContext,
+    *,
+    iterations: Iterations = 5,
+    symmetrization: Symmetrization = "agreement",
+    min_share: SmallShare = 0.05,
+    borrow: bool = True,
+) -> Coefficients:
+    """Rows that are means of old rows, weighted by alignment counts of IBM model 1 (`count_alignments`).
+
+    `parallel=` and `dictionary=` are the text. Old tokens with less than `min_share` of a new token's count
+    are left out. A token of both vocabularies counts once more for itself. With `borrow` a token that is
+    never aligned takes the weights of aligned tokens that it holds, the longest ones first, and of those
+    that begin with it.
+
+    The authors align words by fast_align in one direction, drop pairs seen under 10 times, and deal a word's
+    count out to its pieces; here tokens are aligned, in both directions, and the shares of a token sum to 1
+    in both, so that small corpora serve. Their comment on weights 0.4, 0.2, 0.4 is not what their code does.
+    Tokens that are left have a row by the chain, not the unknown token's.
+    """
+    counts = alignment_counts(context, "trans_tokenizer", iterations, symmetrization)
+    own = (context.overlap >= 0).nonzero().flatten()
+    made = Coefficients.from_coo(
+        torch.cat([torch.from_numpy(counts.new_ids), own]),
+        torch.cat([torch.from_numpy(counts.old_ids), context.overlap[own]]),
+        torch.cat([torch.from_numpy(counts.counts), torch.ones(len(own), dtype=torch.float64)]),
+        context.shape,
+    )
+    made = without_small(made.normalised(), min_share)
+    if borrow:
+        taken = borrowed(context.new, made)
+        context.report["borrowed"] = int((taken.step == Step.METHOD).sum())
+        made = made.or_else(taken)
+    return made
+
+
+def without_small(made: Coefficients, min_share: float) -> Coefficients:
+    """The weights of at least `min_share`, or a row's largest where that is smaller, over their new sum."""
+    rows = made.new_ids
+    largest = torch.zeros(made.shape[0]).scatter_reduce_(0, rows, made.values, "amax")
+    kept = made.values >= largest.clamp_max(min_share)[rows]
+    return Coefficients.from_coo(rows[kept], made.indices[kept], made.values[kept], made.shape).normalised()
+
+
+def borrowed(tokens: TokenTexts, made: Coefficients) -> Coefficients:
+    """For tokens without weights the mean weights of tokens that have some: the longest that they hold, none
+    inside another, and those that begin with them."""
+    known: dict[str, int] = {}
+    for i in made.step.eq(Step.METHOD).nonzero().flatten().tolist():
+        if i not in tokens.special and tokens.texts[i] and tokens.texts[i].strip():
+            known.setdefault(_spelled(tokens, i), i)
+    ordered = sorted(known)
+    longest = max(map(len, known), default=0)
+    new, sources = [], []
+    for i in made.step.eq(Step.NONE).nonzero().flatten().tolist():
+        if i in tokens.special or not tokens.texts[i]:
+            continue
+        text = _spelled(tokens, i)
+        lenders = _inside(text, known, longest)
+        first = bisect.bisect_left(ordered, text)
+        last = bisect.bisect_left(ordered, text + "\U0010ffff")
+        lenders += [known[one] for one in ordered[first:last]]
+        new += [i] * len(lenders)
+        sources += lenders
+    if not new:
+        return Coefficients.from_rows([{}] * len(tokens), made.shape[1])
+    owner, lender = torch.tensor(new), torch.tensor(sources)
+    lengths = made.indptr.diff()[lender]
+    starts = made.indptr[lender]
+    inside = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+    place = starts.repeat_interleave(lengths) + inside
+    return Coefficients.from_coo(
+        owner.repeat_interleave(lengths), made.indices[place], made.values[place], made.shape
+    ).normalised()
+
+
+def _spelled(tokens: TokenTexts, i: int) -> str:
+    """A token's text after a mark for the start of a word, where it starts one."""
+    form = tokens.forms[i]
+    text = (tokens.texts[i] or "").strip()
+    return f" {text}" if form.word_start is True else text
+
+
+def _inside(text: str, known: dict[str, int], longest: int) -> list[int]:
+    """The known tokens inside a text, the longest first, none inside one that is taken, of 2 characters and
+    more (a single one tells nothing), in the order of the text."""
+    taken: list[tuple[int, int]] = []
+    for length in range(min(len(text) - 1, longest), 1, -1):
+        for start in range(len(text) - length + 1):
+            end = start + length
+            if text[start:end] in known and not any(start < b and a < end for a, b in taken):
+                taken.append((start, end))
+    return [known[text[a:b]] for a, b in sorted(taken)]
+
+
+def counts_as_coefficients(counts: AlignmentCounts, shape: tuple[int, int]) -> Coefficients:
+    """Counts over their sum."""
+    new, old, values = (torch.from_numpy(x) for x in (counts.new_ids, counts.old_ids, counts.counts))
+    return Coefficients.from_coo(new, old, values, shape).normalised()

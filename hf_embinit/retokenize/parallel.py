@@ -1,0 +1,161 @@
+"""Parallel text and dictionaries: pairs of what the old language says and what the new one does, by one door.
+
+{"translation": {"en": "A dog.", "de": "Ein Hund."}}        .jsonl, as the translation sets of the Hub
+{"en": "A dog.", "de": "Ein Hund."}                         .jsonl
+A dog.<TAB>Ein Hund.                                         any other ending: old language first
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..errors import DataNotFoundError, InvalidArgumentError
+from ..foreign import reason
+from .texts import TokenTexts
+
+_SAMPLE = 1000
+"""Pairs, spread over the text, by which the order of the languages is told."""
+_DOUBT = 1.15
+"""How much better the tokenizers must fit the other order before it is called the right one."""
+
+
+class Pair(NamedTuple):
+    """What the old language says, and the new one for the same."""
+
+    old: str
+    new: str
+
+
+def read_parallel(
+    source: str | PathLike[str] | Sequence[Sequence[str]], old: TokenTexts, new: TokenTexts
+) -> list[Pair]:
+    """Pairs of sentences or words from a file or from a list of `(old language, new language)`.
+
+    A file that ends in `.jsonl` has an object a line, with two texts or a `translation` that has them; which
+    of the two is of which language is told from how many tokens the tokenizers need, or said in the path:
+    `pairs.jsonl:en,de` (old first). Any other file has two columns with a tab between them, old language
+    first. Blank lines and pairs with an empty text are left out.
+
+    Raises `InvalidArgumentError` naming the line for what is no pair, for text without pairs, and when the
+    tokenizers fit the other order of a list or of columns clearly better; `DataNotFoundError`.
+    """
+    if not isinstance(source, (str, PathLike)):
+        pairs = [_pair(entry, f"parallel= entry {i}") for i, entry in enumerate(source)]
+        name, named = "parallel=", False
+    else:
+        path, columns = _split_columns(str(source))
+        name = str(path)
+        named = columns is not None
+        lines = _lines(path)
+        if path.suffix in (".jsonl", ".json"):
+            records = [_record(line, f"{path}, line {i}") for i, line in lines]
+            columns = columns or _columns(records, lines, path, old, new)
+            named = True
+            pairs = [
+                _pair(
+                    [_field(record, column, f"{path}, line {i}") for column in columns], f"{path}, line {i}"
+                )
+                for record, (i, _) in zip(records, lines, strict=True)
+            ]
+        else:
+            pairs = [_pair(line.split("\t"), f"{path}, line {i}") for i, line in lines]
+    pairs = [pair for pair in pairs if pair.old and pair.new]
+    if not pairs:
+        raise InvalidArgumentError(f"{name} has no pair of texts: it is empty")
+    if not named and _fit(pairs, old, new) > _DOUBT:
+        first = pairs[0]
+        raise InvalidArgumentError(
+            f"{name} seems to have the languages in the wrong order: {first.old!r} suits the new tokenizer "
+            f"better and {first.new!r} the old one; the language of the old tokenizer comes first"
+        )
+    return pairs
+
+
+def _split_columns(source: str) -> tuple[Path, tuple[str, str] | None]:
+    """The path, and the columns that follow it after a colon."""
+    head, colon, tail = source.rpartition(":")
+    names = tuple(name.strip() for name in tail.split(","))
+    if colon and len(names) == 2 and all(names) and "/" not in tail and not Path(source).exists():
+        return Path(head).expanduser(), (names[0], names[1])
+    return Path(source).expanduser(), None
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """Line numbers, from 1, and lines that are not blank."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise DataNotFoundError(f"parallel={str(path)!r} is no file here") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{path} cannot be read as UTF-8 text: {reason(error)}") from error
+    return [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{where} is no JSON: {reason(error)}") from error
+    if isinstance(value, dict) and isinstance(value.get("translation"), dict):
+        value = value["translation"]
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(f"{where} is no object with the texts of two languages")
+    return value
+
+
+def _columns(
+    records: list[dict[str, Any]],
+    lines: list[tuple[int, str]],
+    path: Path,
+    old: TokenTexts,
+    new: TokenTexts,
+) -> tuple[str, str]:
+    """The names of the two texts of all records, the old tokenizer's language first."""
+    if not records:
+        raise InvalidArgumentError(f"{path} has no pair of texts: it is empty")
+    names = [name for name, value in records[0].items() if isinstance(value, str)]
+    if len(names) != 2:
+        raise InvalidArgumentError(
+            f"{path}, line {lines[0][0]} has the texts {', '.join(map(repr, names)) or 'none'} where two are "
+            f"expected: name them, the old language first, such as {path}:en,de"
+        )
+    some = [Pair(str(r.get(names[0], "")), str(r.get(names[1], ""))) for r in records]
+    swap = _fit(some, old, new) > 1
+    return (names[1], names[0]) if swap else (names[0], names[1])
+
+
+def _field(record: dict[str, Any], column: str, where: str) -> str:
+    if not isinstance(record.get(column), str):
+        known = ", ".join(map(repr, record)) or "nothing"
+        raise InvalidArgumentError(f"{where} has no text {column!r}, but {known}")
+    return record[column]
+
+
+def _pair(entry: Sequence[str], where: str) -> Pair:
+    if isinstance(entry, str) or len(entry) != 2 or not all(isinstance(text, str) for text in entry):
+        what = f"{entry!r:.60}" if isinstance(entry, str) else f"{len(entry)} columns"
+        raise InvalidArgumentError(
+            f"{where} is {what} where two texts are expected, the old language first: a tab stands between "
+            f"them in a text file"
+        )
+    return Pair(entry[0].strip(), entry[1].strip())
+
+
+def _fit(pairs: Sequence[Pair], old: TokenTexts, new: TokenTexts) -> float:
+    """How well the tokenizers fit the languages the other way round: above 1 better than this way.
+
+    The ratio of old to new tokens that the first texts take, by that of the second ones: a tokenizer needs
+    fewer tokens for the language it was made from.
+    """
+    step = max(1, len(pairs) // _SAMPLE)
+    sample = pairs[::step]
+    lengths = {
+        (column, tokenizer): 1 + sum(map(len, tokens.split([pair[column] for pair in sample])))
+        for column in (0, 1)
+        for tokenizer, tokens in enumerate((old, new))
+    }
+    return (lengths[0, 0] / lengths[0, 1]) / (lengths[1, 0] / lengths[1, 1])

@@ -1,0 +1,214 @@
+"""Helper spaces: a vector for each token of a vocabulary, from what is known beside the model.
+
+`Space` is the vectors of both vocabularies in one space, or of the new one alone; a token that has none is
+a row of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from os import PathLike
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ..errors import InvalidArgumentError
+from ..tokens import align
+from ..vectors import PretrainedVectors, load_vectors, train_glove
+from .context import RetokenizeContext
+from .texts import TokenTexts
+
+Words = Literal["mean", "rank"]
+"""How the words that hold a token count: alike, or by 1 / rank in the file, most frequent first."""
+
+
+def token_vectors(tokens: TokenTexts, vectors: PretrainedVectors) -> Tensor:
+    """The vector of each token, `[V, D]`; zeros where there is none.
+
+    Vectors of tokens (as trained on a tokenized text, told by a mark such as `Ġ` or `##` on tokens of both)
+    are found by their spelling, vectors of words and of other tokenizers by what the tokens stand for.
+    """
+    marked = {token for token in tokens.tokens if token.startswith(("Ġ", "▁", "##")) and len(token) > 2}
+    if vectors.family == "words" and any(token in marked for token in vectors.tokens):
+        row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
+        rows = torch.tensor([row_of.get(token, -1) if token else -1 for token in tokens.tokens])
+    else:
+        rows = align(
+            tokens.tokens,
+            tokens.family,
+            vectors.tokens,
+            vectors.family,
+            special=tokens.special,
+            plain=tokens.added - tokens.special,
+            lowercase_fallback=vectors.family == "words",
+        )
+    made = torch.zeros(len(tokens), vectors.dim)
+    made[rows >= 0] = vectors.matrix[rows[rows >= 0]]
+    return made
+
+
+def subword_vectors(tokens: TokenTexts, vectors: PretrainedVectors, words: Words = "mean") -> Tensor:
+    """For each token the mean vector of the words that it is a piece of, `[V, D]`; zeros for none.
+
+    A word is split as it stands at the start of a text and after a blank; a token counts once a word. `words`
+    weighs them: alike (Liu et al. 2024, OFA) or by 1 / rank (Tran 2020, RAMEN).
+    """
+    ids: list[int] = []
+    rows: list[int] = []
+    for spelled in (vectors.tokens, [f" {word}" for word in vectors.tokens]):
+        for row, split in enumerate(tokens.split(spelled)):
+            found = set(split) - tokens.special
+            ids.extend(found)
+            rows.extend([row] * len(found))
+    key = np.unique(np.asarray(ids, dtype=np.int64) * len(vectors) + np.asarray(rows, dtype=np.int64))
+    token, word = torch.from_numpy(key // len(vectors)), torch.from_numpy(key % len(vectors))
+    weights = 1 / (word + 1.0) if words == "rank" else torch.ones(len(word))
+    made, total = torch.zeros(len(tokens), vectors.dim), torch.zeros(len(tokens))
+    for part in torch.arange(len(token)).split(max(1, 2**24 // vectors.dim)):
+        made.index_add_(0, token[part], vectors.matrix[word[part]] * weights[part, None])
+        total.index_add_(0, token[part], weights[part])
+    return made / total.clamp_min(1e-30)[:, None]
+
+
+def word_space(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Tensor:
+    """Vectors of tokens from vectors of words, `[V, D]`: those of the token's text, from a fastText `.bin`
+    those of its character n-grams; for tokens without one `subword_vectors`."""
+    texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
+    if isinstance(spec, (str, PathLike)) and str(spec).endswith(".bin"):
+        vectors = load_vectors(spec, tokens=sorted({text for text in texts if text}))
+    else:
+        vectors = load_vectors(spec)
+    row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
+    made = torch.zeros(len(tokens), vectors.dim)
+    if vectors.report.get("format") == "fasttext":
+        rows = torch.tensor([row_of.get(text, -1) if text else -1 for text in texts])
+        made[rows >= 0] = vectors.matrix[rows[rows >= 0]]
+        return made
+    made = token_vectors(tokens, vectors)
+    lacking = made.abs().sum(1) == 0
+    made[lacking] = subword_vectors(tokens, vectors, words)[lacking]
+    return made
+
+
+def donor_space(context: RetokenizeContext, method: str) -> Tensor:
+    """The donor's row of each new token, `[V', D]`; zeros where it has none.
+
+    A donor is a folder or Hub id, `PretrainedVectors`, or a model in memory that has the new tokenizer.
+    Raises `InvalidArgumentError` for a donor that lacks nine of ten new tokens.
+    """
+    donor = context.require("donor", method)
+    if hasattr(donor, "get_input_embeddings"):
+        table = donor.get_input_embeddings().weight.detach().float().cpu()
+        if len(table) < len(context.new):
+            raise InvalidArgumentError(
+                f"donor={type(donor).__name__} has {len(table)} rows for {len(context.new)} new tokens: "
+                f"it was made with another tokenizer"
+            )
+        return table[: len(context.new)]
+    vectors = load_vectors(donor)
+    made = token_vectors(context.new, vectors)
+    special = {token: row for row, token in enumerate(vectors.tokens)}
+    for i in context.new.special:  # spelled alike, for they are no text
+        if (row := special.get(context.new.tokens[i])) is not None:
+            made[i] = vectors.matrix[row]
+    found = int((made.abs().sum(1) > 0).sum())
+    if found < 0.1 * len(context.new):
+        raise InvalidArgumentError(
+            f"donor={vectors.name!r} has {found} of the {len(context.new)} new tokens: it was made with "
+            f"another tokenizer"
+        )
+    return made
+
+
+def encoder_space(tokens: TokenTexts, encoder: str | PathLike[str]) -> Tensor:
+    """The mean last hidden state of an encoder for the text of each token, `[V, D]`; zeros for tokens that
+    are no text. `encoder` is a folder or a Hub id."""
+    from transformers import AutoModel, AutoTokenizer
+
+    model, tokenizer = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
+    texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
+    places = [i for i, text in enumerate(texts) if text]
+    made = torch.zeros(len(texts), model.config.hidden_size)
+    for first in range(0, len(places), 256):
+        part = places[first : first + 256]
+        batch = tokenizer([texts[i] for i in part], padding=True, truncation=True, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**batch).last_hidden_state.float()
+        seen = batch["attention_mask"][..., None]
+        made[part] = (states * seen).sum(1) / seen.sum(1)
+    return made
+
+
+def own_space(context: RetokenizeContext, method: str, **settings: Any) -> Tensor:
+    """Vectors of the new tokens, `[V', D]`: from `vectors=`, else GloVe trained on `texts=` as the new
+    tokenizer splits them."""
+    if context.vectors is not None:
+        return token_vectors(context.new, load_vectors(context.vectors))
+    if context.texts is None:
+        context.require("vectors" if context.parallel is None else "texts", method)
+    return glove_of_ids(
+        context.new.split(list(context.texts or ())), len(context.new), context.seed, **settings
+    )
+
+
+def glove_of_ids(
+    sentences: Iterable[Sequence[int]], size: int, seed: int, *, dim: int = 100, **settings: Any
+) -> Tensor:
+    """GloVe vectors of token ids, `[size, dim]`, zeros for ids that are too rare; see `train_glove`.
+
+    Raises `InvalidArgumentError` for text without two tokens in a sentence."""
+    named = [[str(i) for i in sentence] for sentence in sentences]
+    given = {"window": 15, "x_max": 10.0, "epochs": 15, "min_count": 5, **settings}
+    vectors = train_glove(named, dim=dim, seed=seed, progress=False, name="tokens", **given)
+    made = torch.zeros(size, dim)
+    made[torch.tensor([int(token) for token in vectors.tokens])] = vectors.matrix
+    return made
+
+
+def procrustes(source: Tensor, target: Tensor) -> Tensor:
+    """The orthogonal matrix `[D, D]` that takes the rows of `source` `[n, D]` nearest to those of `target`.
+
+    Schoenemann 1966. `source @ procrustes(source, target)` is close to `target`.
+    """
+    left, _, right = torch.linalg.svd(source.double().T @ target.double())
+    return (left @ right).to(source.dtype)
+
+
+def dictionary_map(
+    old: PretrainedVectors, new: PretrainedVectors, dictionary: Iterable[tuple[str, str]]
+) -> tuple[Tensor, int]:
+    """The orthogonal map `[D, D]` from the old language's vectors to the new one's, and how many pairs of
+    words of the dictionary it is fitted to: as they are, in lower case and in title case.
+
+    As in WECHSEL a pair counts as often as it arises from these: one in lower case four times.
+
+    Raises `InvalidArgumentError` for vectors of two widths and when the vectors have no pair.
+    """
+    if old.dim != new.dim:
+        raise InvalidArgumentError(
+            f"vectors={old.name!r} and {new.name!r} are {old.dim} and {new.dim} wide: give two of one width"
+        )
+    old_row = {token: i for i, token in reversed(list(enumerate(old.tokens)))}
+    new_row = {token: i for i, token in reversed(list(enumerate(new.tokens)))}
+    pairs = [
+        (old_row[a], new_row[b])
+        for one, other in dictionary
+        for a in (one, one.lower(), one.title())
+        for b in (other, other.lower(), other.title())
+        if a in old_row and b in new_row
+    ]
+    if not pairs:
+        raise InvalidArgumentError(
+            f"dictionary=: no pair of its words is in {old.name!r} and {new.name!r}; the old language comes "
+            f"first"
+        )
+    rows = torch.tensor(pairs)
+    return procrustes(old.matrix[rows[:, 0]], new.matrix[rows[:, 1]]), len(set(pairs))
+
+
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows divided by their norm; zeros stay zeros."""
+    return normalize(x.float(), dim=1, eps=1e-30)

@@ -1,0 +1,58 @@
+"""Two small tokenizers of words and what a method of another tokenizer is asked with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from hf_embinit.retokenize import RetokenizeContext, TokenTexts, overlap_map, role_map
+
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+
+
+def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
+    """A tokenizer of these words, after four special tokens."""
+    vocabulary = {word: i for i, word in enumerate([*SPECIALS, *words])}
+    backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    roles: dict[str, Any] = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+
+
+def context_of(new: Any, old: Any, table: torch.Tensor | None = None, **given: Any) -> RetokenizeContext:
+    """A request for rows of the tokenizer `new` from those of `old`, drawn unless `table` has them."""
+    there, here = TokenTexts(new), TokenTexts(old)
+    if table is None:
+        table = torch.randn(len(here), 16, generator=torch.Generator().manual_seed(5))
+    seed = given.pop("seed", 0)
+    return RetokenizeContext(
+        new=there,
+        old=here,
+        num_old=len(table),
+        input_table=table,
+        overlap=overlap_map(there, here),
+        copied=role_map(there, here),
+        generator=torch.Generator().manual_seed(seed),
+        seed=seed,
+        **given,
+    )
+
+
+Pairs = list[tuple[str, str]]
+
+
+def bilingual(words: int = 40, sentences: int = 400, seed: int = 0) -> tuple[list[str], list[str], Pairs]:
+    """Words of two languages, the i-th of one the translation of the i-th of the other, and sentences with
+    their translations in another order of words."""
+    draw = torch.Generator().manual_seed(seed)
+    old, new = [f"en{i}" for i in range(words)], [f"de{i}" for i in range(words)]
+    pairs = []
+    for _ in range(sentences):
+        length = int(torch.randint(3, 8, (), generator=draw))
+        said = torch.randint(words, (length,), generator=draw)
+        order = said[torch.randperm(length, generator=draw)]
+        pairs.append((" ".join(old[i] for i in said), " ".join(new[i] for i in order)))
+    return old, new, pairs
