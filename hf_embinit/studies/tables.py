@@ -47,11 +47,30 @@ def _common_n(scores: Sequence[Scores]) -> int | None:
     return counts.pop() if len(counts) == 1 else None
 
 
+def _begun(study: Study, scores: Sequence[Scores]) -> tuple[list[str], list[str]]:
+    """The columns and the rows of a study that have a run of ours; all of them while there is none."""
+    begun = [s.cell for s in scores if s.status != "not run"]
+    columns, rows = {cell.column for cell in begun}, {cell.row for cell in begun}
+    return [c for c in study.columns if c in columns or not begun], [
+        r for r in study.rows if r in rows or not begun
+    ]
+
+
+def _left_out(study: Study, scores: Sequence[Scores]) -> str:
+    """One sentence on the columns and rows that the printed table has no room for, "" when it has all."""
+    columns, rows = _begun(study, scores)
+    missing = [_title(part) for name, part in study.columns.items() if name not in columns]
+    missing += [_title(part) for name, part in study.rows.items() if name not in rows]
+    return f"Not run: {'; '.join(missing)} (their numbers in the paper: `table.csv`)." if missing else ""
+
+
 def _layout(
     study: Study, scores: Sequence[Scores], bold: str, paper: str
 ) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the printed table; `bold` and `paper` are formats of a best value and of theirs."""
     by_place, shown = _grid_of(study, scores)
+    columns, in_rows = _begun(study, scores)
+    shown = {name: values for name, values in shown.items() if name in columns}
     common = _common_n(scores)
     titles = {v.title for values in shown.values() for v in values}
     header = [""]
@@ -60,8 +79,8 @@ def _layout(
         one = len(titles) == 1 and len(values) <= 1
         header += [name if one else f"{name} {v.title}" for v in values] or [name]
     rows = []
-    for row, part in study.rows.items():
-        cells = [_title(part)]
+    for row in in_rows:
+        cells = [_title(study.rows[row])]
         for column, values in shown.items():
             for i in range(len(values) or 1):
                 s = by_place.get((column, row))
@@ -88,7 +107,10 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     ]
     if study.changes:
         parts[-1] += " Settings of these runs: " + "; ".join(f"`{text}`" for text in study.changes) + "."
-    parts += [f"{study.file.note}" if study.file.note else "", markdown_table(header, rows)]
+    known = any(theirs[0] is not None for s in scores for theirs in s.cell.paper)
+    begun = any(s.status != "not run" for s in scores)
+    table = markdown_table(header, rows) if known or begun else "Nothing of it was run yet."
+    parts += [study.file.note or "", table, _left_out(study, scores)]
     parts += _agreement(study, scores)
     parts += [f"![{study.title}]({name})" for name in figures]
     deltas = differences(study, scores)
@@ -98,14 +120,17 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
             "## Paired differences over the same seeds\n",
             markdown_table(head, map(_difference, deltas)),
         ]
-    grids = [
+    points = [(s, point, by) for s in scores for point, by in s.points]
+    run = [
         [f"{s.cell.column}/{s.cell.row}", ", ".join(f"{k} {v}" for k, v in point.items()),
-         _number(mean(by), statistics.stdev(by.values()) if len(by) > 1 else None, 2) if by else "not run",
-         str(len(by)), "shown" if point == s.point and by else ""]
-        for s in scores for point, by in s.points
+         _number(mean(by), statistics.stdev(by.values()) if len(by) > 1 else None, 2),
+         str(len(by)), "shown" if point == s.point else ""]
+        for s, point, by in points if by
     ]  # fmt: skip
-    if grids:
-        parts += ["## Grid\n", markdown_table(["cell", "settings", s_title(scores), "n", ""], grids)]
+    if run:
+        parts += ["## Grid\n", markdown_table(["cell", "settings", s_title(scores), "n", ""], run)]
+    if len(run) < len(points):
+        parts.append(f"{len(points) - len(run)} of {len(points)} settings of the grids were not run.")
     errors = [error for s in scores for error in s.errors]
     if errors:
         parts += ["## Failed\n", "\n".join(f"- `{error}`" for error in errors)]
@@ -203,7 +228,8 @@ def latex_table(study: Study, scores: Sequence[Scores]) -> str:
     lines += [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\toprule"]
     lines += [" & ".join(escape(cell) for cell in header) + r" \\", r"\midrule"]
     box = None
-    for part, cells in zip(study.rows.values(), rows, strict=True):
+    for name, cells in zip(_begun(study, scores)[1], rows, strict=True):
+        part = study.rows[name]
         if box is not None and part.box != box:
             lines.append(r"\midrule")
         box = part.box

@@ -52,8 +52,13 @@ def test_cells_that_were_not_run_say_so(toy) -> None:
     study = load_study(name, only=["a/low"])
     execute(study.runs[0], launch)
     page = markdown(study, gather(study, launch), "cmd")
+    assert "| One: Low | 11.0 / 11.5 (0.7) | 2.0 / 2 |\n\nNot run: B; One: High (" in page
+    study = load_study(name)
+    execute(load_study(name, only=["b/high"]).runs[0], launch)
+    page = markdown(study, gather(study, launch), "cmd")
     assert "| One: Low | 11.0 / 11.5 (0.7) | 2.0 / 2 | not run / 21 | not run / 2 |" in page
-    assert "| One: High | not run / 31.25 | not run / 2 | not run / 20 | not run / 2 |" in page
+    assert "| One: High | not run / 31.25 | not run / 2 | 41.0 / 20 | 2.0 / 2 |" in page
+    assert "Not run" not in page
 
 
 def test_a_diverged_run_is_no_number_of_its_cell(finished) -> None:
