@@ -20,22 +20,19 @@ SIGNATURES = {
     "pre_lora_load": ["self", "cfg", "model"],
     "add_callbacks_pre_trainer": ["self", "cfg", "model"],
 }
-"""Of `axolotl.integrations.base.BasePlugin` at axolotl 0.19 (2026-07); checked where axolotl is installed."""
+"""Of `BasePlugin` in `axolotl/integrations/base.py` of axolotl 0.19.0, read from its wheel of 2026-09-10."""
 
 
 @pytest.fixture
 def plugin(monkeypatch):
     try:
-        from axolotl.integrations.base import BasePlugin
+        import axolotl.integrations.base
     except ImportError:  # needs a GPU's packages: a base class of the same name in its place
         base = ModuleType("axolotl.integrations.base")
         base.BasePlugin = type("BasePlugin", (), {})
         for name in ("axolotl", "axolotl.integrations"):
             monkeypatch.setitem(sys.modules, name, ModuleType(name))
         monkeypatch.setitem(sys.modules, base.__name__, base)
-    else:
-        for name, parameters in SIGNATURES.items():
-            assert list(inspect.signature(getattr(BasePlugin, name)).parameters) == parameters
     monkeypatch.delitem(sys.modules, "hf_embinit.axolotl", raising=False)
     yield importlib.import_module("hf_embinit.axolotl")
     sys.modules.pop("hf_embinit.axolotl", None)
@@ -55,6 +52,22 @@ def test_the_methods_are_those_of_the_base_class(plugin) -> None:
     assert own == SIGNATURES
     module, _, name = plugin.EmbinitPlugin().get_input_args().rpartition(".")
     assert getattr(importlib.import_module(module), name) is plugin.EmbinitArgs
+
+
+def test_axolotl_itself_calls_it() -> None:
+    """Its base class has these methods, and its manager registers the plugin by name."""
+    base = pytest.importorskip("axolotl.integrations.base", reason="axolotl needs packages of a GPU")
+    for name, parameters in SIGNATURES.items():
+        assert list(inspect.signature(getattr(base.BasePlugin, name)).parameters) == parameters
+    manager = base.PluginManager()
+    manager.register("hf_embinit.axolotl.EmbinitPlugin")
+    assert manager.get_input_args() == ["hf_embinit.axolotl.EmbinitArgs"]
+    m = model("llama", 320)
+    manager.post_model_build(SimpleNamespace(seed=3, embinit_init="mean", embinit_options=None), m)
+    m.resize_token_embeddings(328)
+    manager.pre_lora_load(None, m)
+    assert m.config.embinit[0]["init"] == "mean"
+    assert [type(c).__name__ for c in manager.add_callbacks_pre_trainer(None, m)] == ["VocabularyCallback"]
 
 
 def test_a_resize_between_build_and_adapter_is_ours(plugin) -> None:
