@@ -89,6 +89,12 @@ def _events(value: Any, where: str) -> list[dict[str, Any]]:
     return [dict(event) for event in value]
 
 
+def _is_row_or_span(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return len(value) == 2 and all(type(row) is int for row in value)
+    return type(value) is int
+
+
 def _is_event(value: Any) -> bool:
     """Whether a value has the form of an event: tables are objects, rows and counts are numbers."""
     tables = (value.get("tables") or []) if isinstance(value, dict) else None
@@ -99,7 +105,7 @@ def _is_event(value: Any) -> bool:
             return False
         rows = table.get("rows") or []
         counts = table.get("coverage") or {}
-        if not isinstance(rows, (list, tuple)) or not all(type(row) is int for row in rows):
+        if not isinstance(rows, (list, tuple)) or not all(map(_is_row_or_span, rows)):
             return False
         if not isinstance(counts, dict) or not isinstance(table.get("source") or {}, dict):
             return False

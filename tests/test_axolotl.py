@@ -26,7 +26,7 @@ SIGNATURES = {
 @pytest.fixture
 def plugin(monkeypatch):
     try:
-        import axolotl.integrations.base
+        importlib.import_module("axolotl.integrations.base")
     except ImportError:  # needs a GPU's packages: a base class of the same name in its place
         base = ModuleType("axolotl.integrations.base")
         base.BasePlugin = type("BasePlugin", (), {})

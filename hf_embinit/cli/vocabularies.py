@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..files import check_output
-from .command import Answer, Command, flag
+from .command import Answer, Command, CommandLineError, add_options, flag, read_options
 from .saving import add_model_flags, load_model, load_tokenizer
+
+if TYPE_CHECKING:
+    from ..vocabulary import Finding
 
 
 def _merge_flags(parser: ArgumentParser) -> None:
@@ -96,14 +99,29 @@ def _doctor_flags(parser: ArgumentParser) -> None:
         metavar="FOLDER",
         help="refill rows of tokens that are zero or not finite, and save the checkpoint to this new folder",
     )
+    flag(
+        parser,
+        "refill",
+        nargs="+",
+        metavar="CODE",
+        help="with --fix: refill the rows of these findings instead, such as equal_rows or under_trained",
+    )
+    flag(parser, "init", metavar="NAME", help="with --fix: initialiser of the rows (default: mean)")
+    add_options(parser, "initialiser")
 
 
 def _doctor(args: Namespace) -> Answer:
+    init, options = args.init or "mean", read_options(args.option)
     if args.fix is not None:
         check_output(args.fix)
+    for name in ("refill", "init", "option") if args.fix is None else ():
+        if getattr(args, name):
+            raise CommandLineError(f"--{name} says how --fix refills rows: give --fix FOLDER, too")
+    from ..rows import check_init
     from ..tables import save_checkpoint
     from ..vocabulary import doctor, repair
 
+    check_init(init, options)
     tokenizer = load_tokenizer(args) if args.tokenizer is not None else None
     found = doctor(args.model, tokenizer, trust_remote_code=args.trust_remote_code)
     lines = [str(finding) for finding in found] or ["nothing found"]
@@ -113,12 +131,23 @@ def _doctor(args: Namespace) -> Answer:
             raise InvalidArgumentError(
                 f"--fix refills rows of a checkpoint, and {args.model} is an adapter: merge it first"
             )
+        chosen = _chosen(found, args.refill)
         model, tokenizer = load_model(args), load_tokenizer(args, required=False)
-        data["repaired"] = repair(model, tokenizer, seed=args.seed)
+        data["repaired"] = repair(model, tokenizer, init=init, findings=chosen, seed=args.seed, **options)
         save_checkpoint(model, args.fix, tokenizer, beside=args.model)
         lines.append(f"refilled {len(data['repaired'])} rows, saved: {args.fix}")
     codes = {"error": 4, "warning": 3}
     return Answer("\n".join(lines), data, max((codes.get(f.severity, 0) for f in found), default=0))
+
+
+def _chosen(found: list[Finding], codes: list[str] | None) -> list[Finding]:
+    """The findings with these codes, else those whose rows are refilled unasked."""
+    known = sorted({finding.code for finding in found if finding.rows})
+    for code in codes or ():
+        if code not in known:
+            there = ", ".join(known) or "none"
+            raise InvalidArgumentError(f"--refill {code}: no finding here with rows has this code: {there}")
+    return [f for f in found if (f.refill if codes is None else f.code in codes)]
 
 
 DOCTOR = Command(
@@ -127,7 +156,10 @@ DOCTOR = Command(
     "disagree, ids beyond the rows, ties that config and tensors tell differently, rows that were never "
     "trained, tokenizers that split differently once saved. The exit code is 4 when something is broken, 3 "
     "when something is worth a look.",
-    examples=("hf-embinit doctor path/to/model", "hf-embinit doctor path/to/model --fix repaired --json"),
+    examples=(
+        "hf-embinit doctor path/to/model",
+        "hf-embinit doctor path/to/model --fix repaired --refill equal_rows --init mean_cov",
+    ),
     add_flags=_doctor_flags,
     run=_doctor,
 )

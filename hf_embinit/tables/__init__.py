@@ -11,7 +11,9 @@ from .checkpoint import checkpoint_of, open_checkpoint
 from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
+from .meta_models import quiet_loading
 from .positions import input_positions
+from .safetensors_files import StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
@@ -24,11 +26,15 @@ __all__ = [
     "RowsOf",
     "Side",
     "StoredRows",
+    "StoredTensor",
     "Table",
     "TiedTensor",
     "checkpoint_of",
     "input_positions",
     "open_checkpoint",
+    "quiet_loading",
+    "read_checkpoint_files",
+    "read_shard",
     "save_checkpoint",
     "unusable_rows",
     "unwrap",

@@ -40,7 +40,7 @@ def meta_model(
         {"__module__": model_class.__module__, "initialize_weights": lambda self: None},
     )
     file_name = {_storage(tensor): name for name, tensor in described.items()}
-    with _quiet(), _Meta():
+    with quiet_loading(), _Meta():
         model, info = undrawn.from_pretrained(
             None,
             config=config,
@@ -111,8 +111,8 @@ def _make_plain(model: nn.Module) -> None:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bar and no report of a load that is none."""
+def quiet_loading() -> Iterator[None]:
+    """Inside, a load by transformers shows no progress bar and no report."""
     level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

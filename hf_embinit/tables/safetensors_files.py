@@ -67,8 +67,13 @@ class StoredTensor:
         """Bytes."""
         return self.end - self.start
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether torch computes with its dtype, so that it can be read."""
+        return self.dtype in TORCH_DTYPES
+
     def read(self) -> torch.Tensor:
-        """The whole tensor, in memory."""
+        """The whole tensor, in memory. For plain dtypes."""
         tensor = torch.empty(self.shape, dtype=TORCH_DTYPES[self.dtype])
         with self.path.open("rb", buffering=0) as file:
             read_into(file, self.start, tensor)
@@ -109,7 +114,7 @@ def read_checkpoint_files(folder: str | os.PathLike[str]) -> CheckpointFiles:
     """
     folder = Path(folder)
     if (folder / WEIGHTS).is_file():
-        return CheckpointFiles(folder, [_read_shard(folder / WEIGHTS)], None)
+        return CheckpointFiles(folder, [read_shard(folder / WEIGHTS)], None)
     path = folder / INDEX
     if not path.is_file():
         raise NoSafetensorsError(
@@ -120,7 +125,7 @@ def read_checkpoint_files(folder: str | os.PathLike[str]) -> CheckpointFiles:
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
         raise DataNotFoundError(f"{folder} lacks {missing[0]}, which its {INDEX} names: download it again")
-    shards = [_read_shard(folder / name) for name in sorted(names)]
+    shards = [read_shard(folder / name) for name in sorted(names)]
     file_of: dict[str, str] = {}
     for shard in shards:
         for tensor in shard.tensors:
@@ -151,7 +156,8 @@ def read_into(file: Any, start: int, tensor: torch.Tensor) -> None:
         view = view[count:]
 
 
-def _read_shard(path: Path) -> Shard:
+def read_shard(path: Path) -> Shard:
+    """The header of one file, checked against its size. Raises `VectorFileError` for what is damaged."""
     size = path.stat().st_size
     with reading(path), path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -7,7 +7,8 @@ import json
 import pytest
 import torch
 from builders.tiny_tokenizers import model, tokenizer
-from tokenizers import AddedToken, normalizers
+from tokenizers import AddedToken, pre_tokenizers
+from transformers import BertTokenizerFast
 
 from hf_embinit import doctor, expand_vocabulary, read_manifest, repair
 from hf_embinit.__main__ import main
@@ -92,17 +93,13 @@ def break_under_trained(m, t):
 
 def break_timestamps(m, t):
     m.generation_config.no_timestamps_token_id = 318
+    m.generation_config._from_model_config = False  # else a load forgets the field
 
 
 def break_embedding_of_trained_model(m, t):
     """As `from_pretrained` leaves a table whose name it does not find."""
     m.transformer.ln_f.weight.data += torch.randn(16)
     m.get_input_embeddings().weight.data = torch.randn(320, 16, generator=torch.Generator().manual_seed(0))
-
-
-def break_saving(m, t):
-    t._tokenizer.normalizer = normalizers.Lowercase()
-    t.save_pretrained = lambda folder: tokenizer("byte_level").save_pretrained(folder)
 
 
 def break_zero(m, t):
@@ -138,6 +135,13 @@ def break_equal_new_rows(m, t):
     expand_vocabulary(m, t, [" zyxomma", " qorvex"], "mean", prefixes=())
 
 
+IN_A_FOLDER = {
+    "tie_only_in_config": ("head_overwritten", "error"),
+    "tie_not_in_config": ("never_loaded", "error"),
+}
+"""What becomes of a broken model once it is saved, where that is another finding."""
+
+
 @pytest.mark.parametrize(
     ("damage", "code", "severity"),
     [
@@ -154,7 +158,6 @@ def break_equal_new_rows(m, t):
         (break_under_trained, "special_token_untrained", "warning"),
         (break_timestamps, "timestamps_order", "error"),
         (break_embedding_of_trained_model, "looks_never_loaded", "error"),
-        (break_saving, "splits_differently_after_saving", "error"),
         (break_zero, "rows_of_zeros", "warning"),
         (break_eos, "special_token_untrained", "error"),
         (break_nan, "rows_not_finite", "error"),
@@ -166,13 +169,23 @@ def break_equal_new_rows(m, t):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_finding(damage, code, severity) -> None:
+def test_each_finding(damage, code, severity, tmp_path, capsys) -> None:
     m, t = healthy()
     damage(m, t)
     found = codes(m, t)
     assert found.get(code) == severity, found
     order = [finding.severity for finding in doctor(m, t)]
     assert order == sorted(order, key=["error", "warning", "note"].index)
+    m.save_pretrained(tmp_path)
+    t.save_pretrained(tmp_path)
+    code, severity = IN_A_FOLDER.get(code, (code, severity))
+    exit_code = main(["doctor", str(tmp_path)])
+    told = capsys.readouterr()
+    lines = told.out.strip().splitlines()
+    assert sum(line.startswith(severity) and f"[{code}]" in line for line in lines) == 1, lines
+    worst = lines[0].split(":")[0]
+    assert exit_code == {"error": 4, "warning": 3, "note": 0}[worst]
+    assert "Traceback" not in told.err and "LOAD REPORT" not in told.err
 
 
 def test_rows_beyond_the_tokenizer_are_a_note_and_padding_is_no_fault() -> None:
@@ -198,13 +211,29 @@ def test_an_added_token_that_normalisation_swallows() -> None:
     assert swallowed and "'zyx'" in swallowed[0].message
 
 
+def test_a_tokenizer_that_its_class_builds_anew(tmp_path) -> None:
+    """transformers 5 makes BERT's pre-tokenizer from its flags, whatever `tokenizer.json` says."""
+    tokenizer("wordpiece").save_pretrained(tmp_path)
+    t = BertTokenizerFast.from_pretrained(tmp_path)
+    m = model("bert", len(t))
+    m.save_pretrained(tmp_path)
+    t.save_pretrained(tmp_path)
+    for healthy_one in (codes(m, t), codes(tmp_path)):
+        assert "splits_differently_after_saving" not in healthy_one
+    t.backend_tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    assert codes(m, t)["splits_differently_after_saving"] == "error"
+    t.save_pretrained(tmp_path)
+    assert codes(tmp_path)["splits_differently_after_saving"] == "error"
+    assert main(["doctor", str(tmp_path)]) == 4
+
+
 def test_folders_that_cannot_be_read_are_findings(tmp_path) -> None:
     m, t = healthy()
     m.save_pretrained(tmp_path)
     t.save_pretrained(tmp_path)
     config = tmp_path / "config.json"
     good = config.read_text()
-    for text in ("", "[]", "{}", good[:-30], good.replace('"vocab_size": 320', '"vocab_size": 300')):
+    for text in ("", "[]", "{}", good[:-30], good.replace('"n_embd": 16', '"n_embd": 32')):
         config.write_text(text)
         assert codes(tmp_path).get("cannot_be_loaded") == "error", text[:20]
     config.write_text(good)
@@ -238,9 +267,76 @@ def test_repair_refills_what_is_broken_and_records_it() -> None:
     assert "rows_of_zeros" not in codes(m, t)
     assert read_manifest(m)[-1]["event"] == "repair" and read_manifest(m)[-1]["rows"] == [300, 310]
     assert repair(*healthy()) == []
+    m.transformer.wte.weight.data[:] = torch.nan
+    assert repair(m, t) == []  # nothing is left to make rows of, which the finding says
     for rows in ([320], [-1], [True], ["a"]):
         with pytest.raises(InvalidArgumentError, match="rows has"):
             repair(m, t, rows=rows)
+
+
+def test_only_the_table_that_is_broken_is_refilled() -> None:
+    m, t = healthy("llama")
+    m.lm_head.weight.data[300] = 0
+    embedding = m.get_input_embeddings().weight.detach().clone()
+    (found,) = doctor(m, t)
+    assert (found.code, found.table, found.refill) == ("rows_of_zeros", "lm_head.weight", True)
+    assert repair(m, t) == [300]
+    assert torch.equal(m.get_input_embeddings().weight, embedding)
+    assert [table["name"] for table in read_manifest(m)[-1]["tables"]] == ["lm_head.weight"]
+    assert bool(m.lm_head.weight[300].any())
+    assert repair(m, t, rows=[300]) == [300]
+    assert not torch.equal(m.get_input_embeddings().weight, embedding)
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (break_equal, "equal_rows"),
+        (break_equal_new_rows, "equal_new_rows"),
+        (break_under_trained, "under_trained"),
+        (break_far, "far_rows"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_rows_that_may_be_meant_so_are_refilled_when_they_are_named(damage, code, tmp_path, capsys) -> None:
+    m, t = healthy()
+    damage(m, t)
+    before = m.get_input_embeddings().weight.detach().clone()
+    assert repair(m, t) == [] and torch.equal(m.get_input_embeddings().weight, before)
+    m.save_pretrained(tmp_path / "bad")
+    t.save_pretrained(tmp_path / "bad")
+    (found,) = (f for f in doctor(m, t) if f.code == code)
+    assert repair(m, t, findings=[found], init="mean_cov", scale=1.0) == sorted(found.rows)
+    others = [i for i in range(len(before)) if i not in found.rows]
+    assert torch.equal(m.get_input_embeddings().weight[others], before[others])
+    assert code not in codes(m, t)
+    command = ["doctor", str(tmp_path / "bad"), "--fix", str(tmp_path / "fixed")]
+    main([*command, "--refill", code, "--init", "mean_cov", "--option", "scale=1.0"])
+    assert f"refilled {len(found.rows)} rows" in capsys.readouterr().out
+    assert code not in codes(tmp_path / "fixed")
+
+
+def test_wrong_ways_to_ask_for_a_refill(tmp_path, capsys) -> None:
+    m, t = healthy()
+    break_equal(m, t)
+    m.save_pretrained(tmp_path / "bad")
+    t.save_pretrained(tmp_path / "bad")
+    command, fix = ["doctor", str(tmp_path / "bad")], ["--fix", str(tmp_path / "fixed")]
+    for flags, sentence in (
+        (["--refill", "equal_rows"], "--refill says how --fix refills rows: give --fix FOLDER, too"),
+        (["--init", "mean"], "--init says how --fix refills rows: give --fix FOLDER, too"),
+        ([*fix, "--refill", "equal_row"], "no finding here with rows has this code: equal_rows"),
+        ([*fix, "--init", "meen"], "meen"),
+        ([*fix, "--option", "scale=2"], "scale"),
+    ):
+        assert main([*command, *flags]) in (1, 2)
+        told = capsys.readouterr().err.strip().splitlines()
+        assert sentence in told[-1] and not (tmp_path / "fixed").exists()
+    (found,) = (f for f in doctor(m, t) if f.code == "equal_rows")
+    with pytest.raises(InvalidArgumentError, match="rows= and findings= were both given"):
+        repair(m, t, rows=[3], findings=[found])
+    with pytest.raises(InvalidArgumentError, match=r"findings has one about 'transformer\.wte.+', but"):
+        repair(model("llama", 320), t, findings=[found])
 
 
 def test_the_command(tmp_path, capsys) -> None:

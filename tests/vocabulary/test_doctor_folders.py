@@ -47,6 +47,10 @@ def one_size_less(folder):
     edit(folder / "config.json", vocab_size=300)
 
 
+def other_width(folder):
+    edit(folder / "config.json", n_embd=32)
+
+
 def no_json(folder):
     (folder / "config.json").write_text("{")
 
@@ -118,7 +122,9 @@ def half_precision(folder):
 
 
 BROKEN = [
-    (one_size_less, "cannot_be_loaded", "error"),
+    (one_size_less, "config_size", "error"),
+    (one_size_less, "server_refuses_size", "error"),
+    (other_width, "cannot_be_loaded", "error"),
     (no_json, "cannot_be_loaded", "error"),
     (no_weights, "cannot_be_loaded", "error"),
     (cut_weights, "cannot_be_loaded", "error"),
@@ -135,7 +141,9 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize(("damage", "code", "severity"), BROKEN, ids=[b[0].__name__ for b in BROKEN])
+@pytest.mark.parametrize(
+    ("damage", "code", "severity"), BROKEN, ids=[f"{b[0].__name__} {b[1]}" for b in BROKEN]
+)
 def test_a_broken_folder_has_its_line_and_its_exit_code(damage, code, severity, tmp_path, capsys) -> None:
     folder = saved(tmp_path / "model")
     damage(folder)

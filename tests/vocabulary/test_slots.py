@@ -18,6 +18,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, ByT5Tokeniz
 from hf_embinit import expand_vocabulary, load_adapter, peft_config_for_new_tokens, read_manifest
 from hf_embinit.__main__ import main
 from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.manifest import row_ids
 from hf_embinit.tables import EmbeddingTables
 
 NEW = ["zyxomma", AddedToken("<tool>", special=True)]
@@ -157,6 +158,8 @@ def test_slots_that_someone_uses_are_left_alone_and_a_named_one_is_renamed_every
     report = expand_vocabulary(m, t, ["zyxomma"], slots="reserved", prefixes=())
     assert report.token_ids == [ids[3]] and t.extra_special_tokens == []
     report = expand_vocabulary(twin_model, twin, ["zyx", "<x>", NEW[1]], slots=[ids[0], ids[1], ids[3]])
+    (event,) = read_manifest(twin_model)  # of rows that are no neighbours
+    assert row_ids(event["tables"][0]["rows"]) == [ids[0], ids[1], ids[3]]
     assert "zyx" in twin.chat_template and first not in twin.chat_template
     assert twin("the")["input_ids"][0] == ids[1] == twin.convert_tokens_to_ids("<x>")
     assert twin.extra_special_tokens == ["<tool>"]

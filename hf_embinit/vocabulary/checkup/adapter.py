@@ -39,7 +39,7 @@ class AdapterCase:
 def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
     """Reads an adapter's folder. Raises `EmbinitError` for files that are damaged."""
     config = read_json(folder / "adapter_config.json")
-    stored = Stored.of_files([folder / "adapter_model.safetensors"])
+    stored = Stored.of_adapter(folder)
     base = str(config.get("base_model_name_or_path") or "")
     rows, events = None, []
     try:
@@ -59,9 +59,9 @@ def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
         base_events=events,
         manifest=read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None,
         stored_rows={
-            name: shape[0]
-            for name, shape in stored.shapes.items()
-            if len(shape) == 2 and name.endswith(".weight") and name.split(".")[-2] in _TABLES
+            name: tensor.shape[0]
+            for name, tensor in stored.tensors.items()
+            if len(tensor.shape) == 2 and name.endswith(".weight") and name.split(".")[-2] in _TABLES
         },
         trained=sorted({i for group in groups for i in group if isinstance(i, int)}),
         highest=max(tokenizer.get_vocab().values(), default=-1) if tokenizer is not None else -1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
-from ...foreign import read_json, reading
-from ...tables import EmbeddingTables, Table, unusable_rows
+from ...errors import InvalidArgumentError, NoSafetensorsError
+from ...tables import (
+    EmbeddingTables,
+    StoredTensor,
+    Table,
+    read_checkpoint_files,
+    read_shard,
+    unusable_rows,
+)
 
 ROLES = ("pad", "bos", "eos", "unk", "sep", "cls", "mask")
 _NORMS = ("norm", "ln_", ".ln")
@@ -25,43 +31,35 @@ _NORMS = ("norm", "ln_", ".ln")
 class Stored:
     """The tensors of a checkpoint's safetensors files, read one by one."""
 
-    files: dict[str, Path]
-    """Tensor -> the file that holds it."""
-    shapes: dict[str, tuple[int, ...]]
+    tensors: dict[str, StoredTensor]
 
     @classmethod
     def of_folder(cls, folder: Path) -> Stored | None:
-        """Reads the headers; None without safetensors. Raises `VectorFileError` for damaged ones."""
-        index = folder / "model.safetensors.index.json"
-        names = {"model.safetensors"}
-        if index.is_file():
-            names = set(read_json(index).get("weight_map", {}).values())
-        files = [folder / name for name in sorted(names)]
-        return cls.of_files(files) if all(file.is_file() for file in files) else None
+        """Reads the headers; None without safetensors. Raises `EmbinitError` for damaged or missing ones."""
+        try:
+            return cls(read_checkpoint_files(folder).tensors)
+        except NoSafetensorsError:
+            return None
 
     @classmethod
-    def of_files(cls, files: Iterable[Path]) -> Stored:
-        """Reads the headers of those that are there. Raises `VectorFileError` for damaged ones."""
-        stored = cls({}, {})
-        for file in files:
-            if not file.is_file():
-                continue
-            with reading(file), safe_open(file, "pt") as tensors:
-                for key in tensors.keys():  # noqa: SIM118
-                    stored.files[key] = file
-                    stored.shapes[key] = tuple(tensors.get_slice(key).get_shape())
-        return stored
+    def of_adapter(cls, folder: Path) -> Stored:
+        """Reads the header of an adapter's file, if there. Raises `VectorFileError` for a damaged one."""
+        file = folder / "adapter_model.safetensors"
+        return cls({tensor.name: tensor for tensor in read_shard(file).tensors} if file.is_file() else {})
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of one tensor."""
+        return self.tensors[name].shape
 
     def read(self, name: str) -> Tensor:
         """One tensor."""
-        with reading(self.files[name]), safe_open(self.files[name], "pt") as tensors:
-            return tensors.get_tensor(name)
+        return self.tensors[name].read()
 
     def find(self, name: str) -> str | None:
         """The tensor that a parameter is loaded from, base models' names without and with a prefix, too."""
-        if name in self.files:
+        if name in self.tensors:
             return name
-        found = [k for k in self.files if k.endswith(f".{name}") or name.endswith(f".{k}")]
+        found = [k for k in self.tensors if k.endswith(f".{name}") or name.endswith(f".{k}")]
         return found[0] if len(found) == 1 else None
 
 
@@ -136,8 +134,8 @@ class Case:
         if self.stored is None:
             named = ((n, p.detach()) for n, p in self.model.named_parameters() if p.dim() == 1)
         else:
-            lines = [n for n, shape in self.stored.shapes.items() if len(shape) == 1]
-            named = ((n, self.stored.read(n)) for n in lines)
+            lines = [t for t in self.stored.tensors.values() if len(t.shape) == 1 and t.is_plain]
+            named = ((t.name, t.read()) for t in lines)
         for name, tensor in named:
             if name.endswith("weight") and any(mark in name.lower() for mark in _NORMS):
                 yield tensor
@@ -146,7 +144,7 @@ class Case:
 def case_of_files(folder: Path, config: Any, tokenizer: Any) -> Case | None:
     """The case of a folder whose files tell enough: each table stands in a safetensors file, in its size.
 
-    None where the model must be loaded to know. Raises `VectorFileError` for files that are damaged.
+    None where the model must be loaded to know. Raises `EmbinitError` for files that are damaged or missing.
     """
     import transformers
 
@@ -157,14 +155,23 @@ def case_of_files(folder: Path, config: Any, tokenizer: Any) -> Case | None:
     try:
         with torch.device("meta"):
             model = found(config)
-        tables = EmbeddingTables(model)
+        case = Case(str(folder), model, EmbeddingTables(model), tokenizer, stored)
     except Exception:  # classes that cannot be built on the meta device, or that ask for packages
         return None
-    case = Case(str(folder), model, tables, tokenizer, stored)
-    for table in tables.own_tables:
-        name = case.stored_name(table)
-        if name is None or stored.shapes[name] != tuple(table.parameter.shape):
+    names = {table.name: case.stored_name(table) for table in case.tables.own_tables}
+    for table in case.tables.own_tables:
+        name = names[table.name]
+        if name is None or not stored.tensors[name].is_plain or len(stored.shape(name)) != 2:
             return None
+        rows, width = stored.shape(name)[:: -1 if table.transposed else 1]
+        if width != table.embedding_dim:
+            raise InvalidArgumentError(
+                f"{name} in its files has rows of {width} entries, and its config.json asks for "
+                f"{table.embedding_dim}"
+            )
+        if rows != table.num_embeddings:  # no load would take it: looked at in the size of the files
+            table.parameter.data = torch.empty(stored.shape(name), device="meta")
+    case.tables = EmbeddingTables(model)
     with suppress(OSError, ValueError):
         model.generation_config = GenerationConfig.from_pretrained(folder)
     return case

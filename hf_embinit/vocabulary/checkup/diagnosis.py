@@ -9,11 +9,12 @@ from typing import Any
 from torch import nn
 
 from ...arguments import FilePath, RowId, Seed, Tokenizer, checked
-from ...errors import DataNotFoundError, EmbinitError, InvalidArgumentError
+from ...errors import EmbinitError, InvalidArgumentError
 from ...foreign import reason
 from ...hub import hub_snapshot, load_pretrained_tokenizer
+from ...resize import fill_report
 from ...rows import RowRequest, make_rows
-from ...tables import EmbeddingTables, unwrap
+from ...tables import EmbeddingTables, RowsOf, quiet_loading, unwrap
 from ..adapters import bare_tables
 from . import adapter, loading, rows, sizes, tokens
 from .case import Case, case_of_files
@@ -68,31 +69,64 @@ def repair(
     rows: Sequence[RowId] | None = None,
     init: str = "mean",
     *,
+    findings: Sequence[Finding] | None = None,
     seed: Seed = 0,
     **options: Any,
 ) -> list[int]:
     """Refills rows by an initialiser for new rows, in place, and records it; gives their ids.
 
-    `rows` are by default those of tokens that `doctor` found empty or broken. Other rows stay bit for bit.
-    Raises `InvalidArgumentError` for rows that the model lacks.
+    `rows` are refilled in every table, those of `findings` in the table that each is about. By default these
+    are the findings of `doctor` whose rows hold nothing: zero, NaN or infinite ones (`finding.refill`). Rows
+    that are equal, far from all others or as near to the mean unused row as unused ones may be meant so, and
+    trained ones may be among them: give their findings, and an `init` that tells rows apart (`mean_cov`). A
+    table that was never loaded has nothing to be refilled by. Other rows stay bit for bit. Raises
+    `InvalidArgumentError` for rows that the model lacks, and for `rows` beside `findings`.
     """
     tables = EmbeddingTables(model)
+    wanted = _wanted(tables, model, tokenizer, rows, findings)
+    request = RowRequest(init, seed, options, tokenizer, tokenizer)
+    plan = tables.plan()
+    made: list[RowsOf] = []
+    for ids in dict.fromkeys(wanted.values()):
+        of_table = {id(table.tied): wanted.get(table.name) for table in tables.own_tables}
+        together = make_rows(tables, request, plan, list(ids))
+        made += [one for one in together if of_table.get(id(one.table.tied)) == ids]
+    refilled = sorted({row for ids in wanted.values() for row in ids})
+    if made:
+        written = [
+            {"name": t["name"], "side": plan.side, "rows": t["rows"], "source": t["source"]}
+            for t in fill_report(request, made)["tables"]
+        ]
+        event = {"event": "repair", "init": init, "seed": seed, "options": options, "rows": refilled}
+        tables.change(plan, made, event={**event, "tables": written})
+    return refilled
+
+
+def _wanted(
+    tables: EmbeddingTables,
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[int] | None,
+    findings: Sequence[Finding] | None,
+) -> dict[str, tuple[int, ...]]:
+    """The rows to refill of each table."""
+    if rows is not None and findings is not None:
+        raise InvalidArgumentError("rows= and findings= were both given: give one of them")
     size = tables.vocab_size()
-    if rows is None:
-        wanted = sorted({row for finding in doctor(model, tokenizer) for row in finding.rows})
-    else:
-        wanted = list(rows)
-    for row in wanted:
+    if findings is None and rows is None:
+        findings = [finding for finding in doctor(model, tokenizer) if finding.refill]
+    found: dict[str, set[int]] = {table.name: set(rows or ()) for table in tables.own_tables}
+    for finding in findings or ():
+        if finding.rows and finding.table not in found:
+            raise InvalidArgumentError(
+                f"findings has one about {finding.table!r}, but this model's tables are {', '.join(found)}"
+            )
+        if finding.rows:
+            found[finding.table].update(finding.rows)
+    for row in set().union(*found.values()):
         if row >= size:
             raise InvalidArgumentError(f"rows has {row!r}: expected ids from 0 to {size - 1}")
-    wanted = sorted(set(wanted))
-    request = RowRequest(init, seed, options, tokenizer, tokenizer)
-    if wanted:
-        plan = tables.plan()
-        made = make_rows(tables, request, plan, wanted)
-        event = {"event": "repair", "init": init, "seed": seed, "options": options, "rows": wanted}
-        tables.change(plan, made, event=event)
-    return wanted
+    return {name: tuple(sorted(ids)) for name, ids in found.items() if ids}
 
 
 def _findings(check: Callable[[Any], Iterator[Finding]], case: Any) -> list[Finding]:
@@ -114,12 +148,14 @@ def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) 
     if not (folder / "tokenizer_config.json").is_file():
         return None
     try:
-        return load_pretrained_tokenizer(
+        tokenizer = load_pretrained_tokenizer(
             str(folder), f"the tokenizer of {folder}", trust_remote_code=trust_remote_code
         )
     except EmbinitError as error:
         found.append(Finding("error", "tokenizer_cannot_be_loaded", str(error), "Save it again"))
-    return None
+        return None
+    found += _findings(tokens.loaded_otherwise, (folder, tokenizer))
+    return tokenizer
 
 
 def _case_of_folder(folder: Path, tokenizer: Any, found: list[Finding], trust_remote_code: bool) -> Any:
@@ -132,8 +168,6 @@ def _case_of_folder(folder: Path, tokenizer: Any, found: list[Finding], trust_re
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         case = case_of_files(folder, config, tokenizer)
         return case if case is not None else _loaded(folder, config, tokenizer, found, trust_remote_code)
-    except DataNotFoundError:
-        raise
     except Exception as error:  # whatever is wrong with the files
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         message = f"{folder} cannot be loaded: {line}"
@@ -146,9 +180,10 @@ def _loaded(folder: Path, config: Any, tokenizer: Any, found: list[Finding], tru
     import transformers
 
     name = next(iter(config.architectures or ()), "AutoModel")
-    model, told = getattr(transformers, name, transformers.AutoModel).from_pretrained(
-        folder, output_loading_info=True, trust_remote_code=trust_remote_code
-    )
+    with quiet_loading():  # what its report would say becomes findings
+        model, told = getattr(transformers, name, transformers.AutoModel).from_pretrained(
+            folder, output_loading_info=True, trust_remote_code=trust_remote_code
+        )
     tables = EmbeddingTables(model)
     missing = set(told["missing_keys"])
     for table in tables.own_tables:

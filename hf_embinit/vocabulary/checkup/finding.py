@@ -23,7 +23,11 @@ class Finding:
     advice: str
     """What to do."""
     rows: tuple[int, ...] = ()
-    """Rows that `repair` can refill."""
+    """Rows that it is about, which `repair` can refill."""
+    table: str = ""
+    """The table that they are of."""
+    refill: bool = False
+    """Whether `repair` refills them unasked: they hold nothing that could be lost."""
 
     def __str__(self) -> str:
         return f"{self.severity}: {self.message} [{self.code}]. {self.advice}"

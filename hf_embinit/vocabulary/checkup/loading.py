@@ -54,7 +54,7 @@ def head_overwritten(case: Case) -> Iterator[Finding]:
         if source is None or head is None or head == (stored := case.stored_name(source)):
             continue
         assert stored is not None
-        if case.stored.shapes[head] != case.stored.shapes[stored]:
+        if case.stored.shape(head) != case.stored.shape(stored):
             continue
         if not torch.equal(case.stored.read(head), case.stored.read(stored)):
             yield Finding(

@@ -21,6 +21,7 @@ FAR = 8.0
 _FEWEST_UNUSED = 8
 """Unused rows that it takes to tell what an unused row is like."""
 _REFILL = "Refill them: hf_embinit.repair(model, tokenizer)"
+_ASKED = "repair(model, tokenizer, findings=[...], init='mean_cov')"
 _NEVER: dict[str, tuple[str, str]] = {
     "not_finite": ("rows_not_finite", "have NaN or infinite entries"),
     "zero": ("rows_of_zeros", "are zero"),
@@ -45,7 +46,9 @@ def equal(case: Case) -> Iterator[Finding]:
                 "warning",
                 "equal_rows",
                 f"{len(ids)} rows of {table.name} are equal to others: {few(ids, case.names)}",
-                "Give them rows of their own: repair(rows=..., init='mean_cov')",
+                f"Give them rows of their own, unless they are meant to be equal: {_ASKED}",
+                ids,
+                table.name,
             )
 
 
@@ -69,6 +72,8 @@ def special_tokens(case: Case) -> Iterator[Finding]:
                         f"{named} of the tokenizer in {table.name} {text}: never trained",
                         _REFILL,
                         tuple(here),
+                        table.name,
+                        refill=True,
                     )
 
 
@@ -89,7 +94,9 @@ def under_trained(case: Case) -> Iterator[Finding]:
                     "special_token_untrained" if ids is special else "under_trained",
                     f"{len(ids)} {what} of {table.name} are as near to the mean unused row as unused rows: "
                     f"{named}",
-                    "Train on texts that have them, or refill them: hf_embinit.repair(rows=...)",
+                    f"Train on texts that have them, or refill them: {_ASKED}",
+                    tuple(ids),
+                    table.name,
                 )
 
 
@@ -121,7 +128,8 @@ def far(case: Case) -> Iterator[Finding]:
         ids = (distance > FAR * distance.nanmedian()).nonzero().flatten().tolist()
         if ids:
             message = f"{len(ids)} rows of {table.name} lie far from all others: {few(ids, case.names)}"
-            yield Finding("note", "far_rows", message, "Compare them with hf-embinit analyze")
+            advice = f"Trained models have such rows; refill those that are damaged: {_ASKED}"
+            yield Finding("note", "far_rows", message, advice, tuple(ids), table.name)
 
 
 def new_rows(case: Case) -> Iterator[Finding]:
@@ -141,9 +149,8 @@ def new_rows(case: Case) -> Iterator[Finding]:
         text = f"smallest distance {smallest:.3g}, effective rank {rank:.1f} in {dtype}"
         if smallest == 0:
             message = f"new rows of {table.name} are equal in the saved dtype ({text})"
-            yield Finding(
-                "warning", "equal_new_rows", message, "Choose mean_cov or subword_mean, or train on"
-            )
+            advice = f"Train on, or give them rows of their own: {_ASKED}"
+            yield Finding("warning", "equal_new_rows", message, advice, tuple(ids), table.name)
         else:
             yield Finding("note", "new_rows", f"{len(ids)} new rows of {table.name}: {text}", "Nothing to do")
 
@@ -155,12 +162,11 @@ def _never(case: Case, reason: str, severity: Severity) -> Iterator[Finding]:
             ids = _of_tokens(case, table, reason)
         except InvalidArgumentError as error:
             if reason == "not_finite":
-                everything = tuple(range(table.num_embeddings))
-                yield Finding(severity, code, str(error), "Load the weights first", everything)
+                yield Finding(severity, code, str(error), "No row is left to refill them by")
             continue
         if ids:
             message = f"{len(ids)} rows of {table.name} {text}: {few(ids, case.names)}"
-            yield Finding(severity, code, message, _REFILL, ids)
+            yield Finding(severity, code, message, _REFILL, ids, table.name, refill=True)
 
 
 def _unusable(case: Case, table: Table) -> dict[str, list[int]]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from .case import Case
@@ -58,6 +61,29 @@ def splits_after_saving(case: Case) -> Iterator[Finding]:
             f"the tokenizer splits differently once saved and loaded: {changed[0]!r}",
             "Save it from the class it was loaded as",
         )
+
+
+def loaded_otherwise(own: tuple[Path, Any]) -> Iterator[Finding]:
+    """Texts that transformers splits otherwise than the file `tokenizer.json` of a folder: some classes build
+    normaliser and pre-tokenizer anew when they are loaded. `own` is the folder and its loaded tokenizer."""
+    folder, tokenizer = own
+    file = folder / "tokenizer.json"
+    if not file.is_file() or not getattr(tokenizer, "is_fast", False):
+        return
+    backend = Tokenizer.from_file(str(file))
+    backend.no_truncation()
+    backend.no_padding()
+    texts = [*(f"a {t} b" for t in tokenizer.added_tokens_decoder.values()), *_TEXTS]
+    for text in texts:
+        here = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if here != backend.encode(text, add_special_tokens=False).ids:
+            yield Finding(
+                "error",
+                "splits_differently_after_saving",
+                f"{type(tokenizer).__name__} splits {text!r} otherwise than the {file.name} it was saved to",
+                "Set tokenizer_class to PreTrainedTokenizerFast in tokenizer_config.json",
+            )
+            return
 
 
 def timestamps(case: Case) -> Iterator[Finding]:
