@@ -20,18 +20,19 @@ __getattr__, __all__ = lazy_names(
         "cards": ("publish", "publish_embeddings"),
         "errors": ("EmbinitError",),
         "initialization": ("InitReport", "initialize"),
-        "initializers": ("get_initializer", "list_initializers", "register_initializer"),
         "manifest": ("read_manifest",),
         "measures": ("knn_match_similarity",),
         "models": (),
         "patching": ("patch", "patched", "unpatch"),
         "report": ("compare",),
+        "retokenize": ("get_initializer", "list_initializers", "register_initializer"),
         "surgery": (),
         "tables": ("open_checkpoint", "save_checkpoint"),
         "tokens": (),
         "vectors": ("PretrainedVectors",),
         "vocabulary": (
             "ExpansionReport",
+            "ReplacementReport",
             "VocabularyCallback",
             "carry_vocabulary",
             "doctor",
@@ -43,6 +44,7 @@ __getattr__, __all__ = lazy_names(
             "propose_tokens",
             "prune_vocabulary",
             "repair",
+            "replace_tokenizer",
             "save_vocabulary",
             "train_new_rows_only",
         ),
@@ -64,19 +66,20 @@ if TYPE_CHECKING:
     from .errors import EmbinitError as EmbinitError
     from .initialization import InitReport as InitReport
     from .initialization import initialize as initialize
-    from .initializers import get_initializer as get_initializer
-    from .initializers import list_initializers as list_initializers
-    from .initializers import register_initializer as register_initializer
     from .manifest import read_manifest as read_manifest
     from .measures import knn_match_similarity as knn_match_similarity
     from .patching import patch as patch
     from .patching import patched as patched
     from .patching import unpatch as unpatch
     from .report import compare as compare
+    from .retokenize import get_initializer as get_initializer
+    from .retokenize import list_initializers as list_initializers
+    from .retokenize import register_initializer as register_initializer
     from .tables import open_checkpoint as open_checkpoint
     from .tables import save_checkpoint as save_checkpoint
     from .vectors import PretrainedVectors as PretrainedVectors
     from .vocabulary import ExpansionReport as ExpansionReport
+    from .vocabulary import ReplacementReport as ReplacementReport
     from .vocabulary import VocabularyCallback as VocabularyCallback
     from .vocabulary import carry_vocabulary as carry_vocabulary
     from .vocabulary import doctor as doctor
@@ -88,5 +91,6 @@ if TYPE_CHECKING:
     from .vocabulary import propose_tokens as propose_tokens
     from .vocabulary import prune_vocabulary as prune_vocabulary
     from .vocabulary import repair as repair
+    from .vocabulary import replace_tokenizer as replace_tokenizer
     from .vocabulary import save_vocabulary as save_vocabulary
     from .vocabulary import train_new_rows_only as train_new_rows_only

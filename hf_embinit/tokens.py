@@ -99,6 +99,22 @@ def canonical_form(token: str, family: TokenFamily | str, special: bool = False)
     return TokenForm(_encode(token), None if alone else True)
 
 
+def spelling(form: TokenForm, family: TokenFamily | str) -> str | None:
+    """How a family spells a form: the inverse of `canonical_form`. None for a part of a character in families
+    that have no sign for it."""
+    text = _decode(form.bytes)
+    if form.special:
+        return text
+    if family == "byte_level":
+        data = b" " * bool(form.word_start) + form.bytes
+        return "".join(_CHARACTER_OF[byte] for byte in data)
+    if text is None:
+        return f"<0x{form.bytes[0]:02X}>" if family == "sentencepiece" and len(form.bytes) == 1 else None
+    if family == "sentencepiece":
+        return "▁" * bool(form.word_start) + text.replace(" ", "▁")
+    return f"##{text}" if family == "wordpiece" and form.word_start is False else text
+
+
 class Vocabulary(NamedTuple):
     """The tokens of one side of a tokenizer."""
 
@@ -392,3 +408,4 @@ def _bytes_of_characters() -> dict[str, int]:
 
 
 _BYTE_OF = _bytes_of_characters()
+_CHARACTER_OF = {byte: character for character, byte in _BYTE_OF.items()}

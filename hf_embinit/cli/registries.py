@@ -12,6 +12,7 @@ from .command import Answer, Command
 PURPOSES = {
     "table": "whole tables",
     "rows": "rows for new tokens",
+    "tokenizer": "rows for another tokenizer",
 }
 
 
@@ -21,7 +22,7 @@ def _list_flags(parser: ArgumentParser) -> None:
 
 
 def _list(args: Namespace) -> Answer:
-    from ..initializers import list_initializers
+    from ..retokenize import list_initializers
 
     records = list_initializers(args.pattern, purpose=args.purpose)
     if not records:

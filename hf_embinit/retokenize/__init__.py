@@ -1,16 +1,21 @@
 """Rows for a new vocabulary from those of an old one: methods from a context to sparse coefficients.
 
-Nothing here changes a model: `hf_embinit.vocabulary` does (`replace_tokenizer`).
+Nothing here changes a model: `hf_embinit.vocabulary` does (`replace_tokenizer`). Importing this room puts the
+methods into the registry of initialisers, which it therefore gives on, complete.
 """
 
 from __future__ import annotations
 
-from . import from_donor, from_encoder, from_parallel, from_vectors  # they register their methods
+from ..initializers import get_initializer, list_initializers, register_initializer
+from . import from_donor, from_encoder, from_parallel, from_vectors, methods  # they register their methods
 from .alignment import AlignmentCounts, count_alignments
+from .chain import complete, mean_of, piece_means
 from .coefficients import Coefficients, Step, Weight
 from .context import Groups, Recipe, RetokenizeContext
 from .overlap import Match, overlap_map, role_map
 from .parallel import Pair, read_parallel
+from .pieces import split_tokens
+from .rows_of_tables import bias_of_table, rows_of_table
 from .texts import ROLES, TokenTexts
 
 __all__ = [
@@ -25,12 +30,22 @@ __all__ = [
     "Step",
     "TokenTexts",
     "Weight",
+    "bias_of_table",
+    "complete",
     "count_alignments",
     "from_donor",
     "from_encoder",
     "from_parallel",
     "from_vectors",
+    "get_initializer",
+    "list_initializers",
+    "mean_of",
+    "methods",
     "overlap_map",
+    "piece_means",
     "read_parallel",
+    "register_initializer",
     "role_map",
+    "rows_of_table",
+    "split_tokens",
 ]

@@ -159,6 +159,13 @@ class Coefficients:
         steps = torch.where(self.step == Step.NONE, int(step), self.step.long())
         return Coefficients(self.indptr, self.indices, self.values, self.shape, steps)
 
+    def padded(self, rows: int) -> Coefficients:
+        """The same with rows that are the mean behind the last, so that there are `rows`."""
+        more = rows - self.shape[0]
+        indptr = torch.cat([self.indptr, self.indptr[-1:].expand(more)])
+        step = torch.cat([self.step, self.step.new_full((more,), int(Step.MEAN))])
+        return Coefficients(indptr, self.indices, self.values, (rows, self.shape[1]), step)
+
     def normalised(self) -> Coefficients:
         """Every row divided by its sum. Rows that sum to zero lose their weights and are `NONE`."""
         sums = torch.zeros(self.shape[0], dtype=torch.float64)

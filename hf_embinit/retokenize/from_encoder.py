@@ -21,6 +21,7 @@ from .spaces import encoder_space, word_space
     summary="shared tokens copied, others from their pieces and from their neighbours in meaning",
     reference="Sharthak et al. 2025, TokenAdapt (arXiv 2505.09738)",
     purpose="tokenizer",
+    needs=("vectors",),
 )
 def token_adapt(
     context: RetokenizeContext,

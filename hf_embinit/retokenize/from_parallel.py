@@ -45,7 +45,7 @@ def alignment_counts(
     summary="the old tokens that parallel text aligns the new one with, weighted by how often",
     reference="Remy et al. 2024, Trans-Tokenization (arXiv 2408.04303)",
     purpose="tokenizer",
-    needs=("parallel",),
+    needs=("parallel", "dictionary"),
 )
 def trans_tokenizer(
     context: RetokenizeContext,

@@ -61,7 +61,7 @@ def _check_anchors(context: RetokenizeContext, method: str, count: int) -> None:
     summary="sparsemax of cosines to the shared tokens, in a space of the new tokens",
     reference="Dobler & de Melo 2023, FOCUS (arXiv 2305.14481)",
     purpose="tokenizer",
-    needs=("vectors",),
+    needs=("vectors", "texts"),
 )
 def focus(context: RetokenizeContext, *, dim: Count = 100) -> Coefficients:
     """Shared tokens are copied, others are convex sums of shared ones: sparsemax of their cosines.
@@ -145,7 +145,7 @@ def by_softmax(
     summary="softmax of cosines to the nearest old tokens, in word vectors of both languages",
     reference="Minixhofer, Paischer & Rekabsaz 2022, WECHSEL (arXiv 2112.06598)",
     purpose="tokenizer",
-    needs=("vectors",),
+    needs=("vectors", "dictionary"),
 )
 def wechsel(
     context: RetokenizeContext, *, neighbors: Count = 10, temperature: Positive = 0.1
@@ -167,7 +167,7 @@ def wechsel(
     summary="shared tokens copied, others by softmax of cosines, from the words that hold a token",
     reference="Liu et al. 2024, OFA (arXiv 2311.08849)",
     purpose="tokenizer",
-    needs=("vectors",),
+    needs=("vectors", "dictionary"),
 )
 def ofa(context: RetokenizeContext, *, neighbors: Count = 10, temperature: Positive = 0.1) -> Coefficients:
     """As `wechsel`, with shared tokens copied and the vector of a token the mean of the words that hold it.
@@ -187,7 +187,7 @@ def ofa(context: RetokenizeContext, *, neighbors: Count = 10, temperature: Posit
     summary="alignment counts over their sum, or sparsemax of cosines of word vectors of both languages",
     reference="Tran 2020, From English to foreign languages: RAMEN (arXiv 2002.07306)",
     purpose="tokenizer",
-    needs=(),
+    needs=("parallel", "vectors", "dictionary"),
 )
 def ramen(context: RetokenizeContext, *, iterations: Count = 5) -> Coefficients:
     """With `parallel=` the counts of its alignment over their sum; else from `vectors=` as `wechsel` takes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -106,4 +108,16 @@ class TokenTexts:
 
     def split(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, without the special tokens that go around one."""
+        if texts and self.side == "target" and getattr(self.tokenizer, "separate_vocabs", False):
+            return self.tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
         return split_texts(self.tokenizer, texts)
+
+    @cached_property
+    def digest(self) -> str:
+        """A digest of the tokens and their ids."""
+        text = json.dumps(self.tokens, ensure_ascii=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def to_metadata(self, name: str) -> dict[str, str]:
+        """Texts for a file: the digest, and the tokens as JSON."""
+        return {name: self.digest, f"{name}_tokens": json.dumps(self.tokens, ensure_ascii=False)}

@@ -191,13 +191,14 @@ class EmbeddingTables:
 
     def change(
         self,
-        plan: ResizePlan | None,
+        plan: ResizePlan | Sequence[ResizePlan] | None,
         writes: Iterable[RowsOf] = (),
         then: Callable[[], object] = lambda: None,
         *,
         event: Mapping[str, Any] | None = None,
     ) -> None:
-        """Resizes by `plan`, writes rows and biases, records `event` and calls `then`: all of it, or nothing.
+        """Resizes by `plan` (or one plan a side), writes rows and biases, records `event` and calls `then`:
+        all of it, or nothing.
 
         `event` has the arguments of `manifest.record_event`. Every new tensor is complete, in its dtype,
         before the first replaces an old one, and an interrupt waits for the last. `then` must not fail.
@@ -205,12 +206,15 @@ class EmbeddingTables:
         config = self.model.config
         events = None if event is None else events_with(config, **event)
         grown: dict[int, tuple[TiedTensor, Tensor]] = {}
-        if plan is not None and plan.new_num != plan.old_num:
-            for tied, extra, moves in self._resized(plan.side):
-                grown[id(tied)] = (tied, _resized_copy(tied, plan, extra, moves))
+        plans = [] if plan is None else [plan] if isinstance(plan, ResizePlan) else list(plan)
+        for one in plans:
+            for tied, extra, moves in self._resized(one.side) if one.new_num != one.old_num else ():
+                grown[id(tied)] = (tied, _resized_copy(tied, one, extra, moves))
+        fresh: list[tuple[Tensor, Tensor, Ids | None]] = []  # into tensors that nobody has seen yet
         assignments: list[tuple[Tensor, Tensor, Ids | None]] = []
         for write in writes:
             table = write.table
+            into = fresh if id(table.tied) in grown else assignments
             _, data = grown.get(id(table.tied), (None, table.parameter.detach()))
             view = data.t() if table.transposed else data
             if write.rows is not None:
@@ -219,17 +223,16 @@ class EmbeddingTables:
                     rows = data.with_rows(write.rows, _index(write.ids, len(data)))
                     grown[id(table.tied)] = (table.tied, rows)
                 else:
-                    assignments.append((view, write.rows.detach().to(view), write.ids))
+                    into.append((view, write.rows.detach().to(view), write.ids))
             for tied, value in zip(table.bias, write.biases, strict=False):
+                into = fresh if id(tied) in grown else assignments
                 _, data = grown.get(id(tied), (None, tied.tensor.detach()))
                 line = _line(tied, data)
                 value = torch.as_tensor(value, dtype=torch.float32).expand(len(write.bias_ids))
-                assignments.append((line, value.to(line), write.bias_ids))
-        sizes = [] if plan is None else [*self._new_sizes(plan)]
-        if grown:  # the rows go into the new tensors, which nobody has seen yet
-            for assignment in assignments:
-                _assign(*assignment)
-            assignments = []
+                into.append((line, value.to(line), write.bias_ids))
+        sizes = [size for one in plans for size in self._new_sizes(one)]
+        for assignment in fresh:
+            _assign(*assignment)
         with uninterrupted():
             for assignment in assignments:
                 _assign(*assignment)

@@ -1,4 +1,4 @@
-"""Changes to the vocabulary of a trained model: expand, prune, check, carry with an adapter, propose tokens.
+"""Changes to the vocabulary of a trained model: expand, prune, replace, check, propose, carry by an adapter.
 
 The values of new rows come from `hf_embinit.rows`; layers and weights are changed in `hf_embinit.surgery`.
 """
@@ -13,6 +13,8 @@ from .new_row_training import peft_config_for_new_tokens, train_new_rows_only
 from .proposals import propose_tokens
 from .pruning import PruneReport, prune_vocabulary, used_tokens
 from .rates import parameter_groups
+from .replacement import replace_tokenizer
+from .replacement_report import ReplacementReport
 from .report import DistributionShift, ExpansionReport, TokenPlan
 from .shift import effective_rank, shift_by_prefix, smallest_distance
 from .slots import Slots
@@ -23,6 +25,7 @@ __all__ = [
     "ExpansionReport",
     "Finding",
     "PruneReport",
+    "ReplacementReport",
     "Slots",
     "TokenPlan",
     "VocabularyCallback",
@@ -38,6 +41,7 @@ __all__ = [
     "prune_vocabulary",
     "read_tokens_file",
     "repair",
+    "replace_tokenizer",
     "save_vocabulary",
     "shift_by_prefix",
     "smallest_distance",

@@ -121,7 +121,7 @@ def _check_checkpoint(model: PreTrainedModel, tokens: Sequence[str], prefixes: S
         )
     named: dict[int, str] = {}
     for event in read_manifest(model):
-        if event["event"] == "prune_vocabulary":  # all ids are others from there on
+        if event["event"] in ("prune_vocabulary", "replace_tokenizer"):  # all ids are others from there on
             named = {}
         named.update({i: token for token, i in (event.get("tokens") or {}).items()})
     lost = [i for i, token in named.items() if i >= len(tokens) or tokens[i] != token]

@@ -137,7 +137,9 @@ def renumber(model: PreTrainedModel, fields: Iterable[IdField], new_id: Mapping[
             config.vocab_list = [old[i] for i in sorted(new_id, key=lambda i: new_id[i]) if i < len(old)]
 
 
-def refuse_moved_meanings(model: PreTrainedModel, rows: int, new_id: Mapping[int, int]) -> None:
+def refuse_moved_meanings(
+    model: PreTrainedModel, rows: int, new_id: Mapping[int, int], way_out: str = "keep all tokens before it"
+) -> None:
     """Raises `UnsupportedModelError` where a new number would mean something else to the model's code."""
     for field in id_fields(model, rows):
         value = field.value
@@ -153,7 +155,7 @@ def refuse_moved_meanings(model: PreTrainedModel, rows: int, new_id: Mapping[int
         if isinstance(pad, int) and new_id.get(pad, pad) != pad and _positions_from_padding(module):
             raise UnsupportedModelError(
                 f"{type(model).__name__} counts positions from its padding id {pad}, which would become "
-                f"{new_id[pad]}: keep all tokens before it"
+                f"{new_id[pad]}: {way_out}"
             )
 
 

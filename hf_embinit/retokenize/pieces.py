@@ -1,0 +1,108 @@
+"""New tokens split into old ones, each at its place in a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from ..tokens import TokenForm, spelling
+from .texts import TokenTexts
+
+_LONGEST = 200
+"""Characters of a word that WordPiece splits; it takes a longer one for unknown."""
+
+
+def split_tokens(new: TokenTexts, ids: Sequence[int], old: TokenTexts) -> list[list[int]]:
+    """For each new token of `ids` the old ids that its text is split into, without the unknown token.
+
+    What starts a word is split as such and what continues one as its continuation: `##aps` is no word `aps`.
+    Empty where the old tokenizer knows no part of the text, or has no sign for a part of a character.
+    """
+    splitter = _Splitter(old)
+    made: list[list[int] | None] = [splitter.alone(new, i) for i in ids]
+    missing = [place for place, pieces in enumerate(made) if pieces is None]
+    whole = old.split([_text(new, ids[place]) for place in missing])
+    for place, pieces in zip(missing, whole, strict=True):
+        made[place] = splitter.without_mark(new.forms[ids[place]], pieces)
+    unknown = old.roles.get("unk")
+    return [[i for i in pieces or () if i != unknown] for pieces in made]
+
+
+def _text(new: TokenTexts, i: int) -> str:
+    """The text of a token in a sentence, its blank included."""
+    text = new.texts[i] or ""
+    if i in new.added or i in new.special:
+        return new.tokens[i]
+    start = new.forms[i].word_start
+    return f" {text}" if start and not text.startswith(" ") else text
+
+
+class _Splitter:
+    """One old tokenizer, asked below its pre-tokenizer where a text may continue a word."""
+
+    def __init__(self, old: TokenTexts):
+        self.old = old
+        backend = getattr(old.tokenizer, "_tokenizer", None)
+        self.backend: Any = backend if isinstance(backend, Tokenizer) else None
+
+    def alone(self, new: TokenTexts, i: int) -> list[int] | None:
+        """The pieces of a token by the model inside the tokenizer; None where the whole tokenizer must be
+        asked."""
+        form, family = new.forms[i], self.old.family
+        if not new.tokens[i]:
+            return []
+        if new.texts[i] is None:
+            return self._bytes(form)
+        if self.backend is None or i in new.added or i in new.special:
+            return None
+        if family in ("byte_level", "sentencepiece"):
+            spelled = spelling(self._normal(form), family)
+            return [] if not spelled else [token.id for token in self.backend.model.tokenize(spelled)]
+        if family == "wordpiece" and form.word_start is False:
+            return self._continuation(self._normal(form).bytes.decode())
+        return None
+
+    def _normal(self, form: TokenForm) -> TokenForm:
+        """A form as the old tokenizer normalises it, without the mark that it puts before every text."""
+        text = form.bytes.decode()
+        if self.backend.normalizer is None:
+            return form
+        normal = self.backend.normalizer.normalize_str(text)
+        if self.old.family == "sentencepiece":
+            normal = normal.replace("▁", " ")
+        if not text.startswith(" "):
+            normal = normal.lstrip(" ")
+        return TokenForm(normal.encode(errors="surrogatepass"), form.word_start)
+
+    def _bytes(self, form: TokenForm) -> list[int]:
+        """A part of a character: its bytes, where the old tokenizer has them."""
+        if self.old.family == "byte_level" and self.backend is not None:
+            return [token.id for token in self.backend.model.tokenize(spelling(form, "byte_level") or "")]
+        signs = [spelling(TokenForm(bytes([byte]), False), self.old.family) for byte in form.bytes]
+        hexes = [f"<0x{byte:02X}>" for byte in form.bytes]
+        for spelled in (signs, hexes):
+            if all(sign in self.old.ids for sign in spelled):
+                return [self.old.ids[sign] for sign in spelled if sign is not None]
+        return []
+
+    def _continuation(self, text: str) -> list[int]:
+        """WordPiece's longest match, from inside a word."""
+        pieces: list[int] = []
+        start = 0
+        while start < len(text) <= _LONGEST:
+            for end in range(len(text), start, -1):
+                found = self.old.ids.get(f"##{text[start:end]}")
+                if found is not None:
+                    pieces.append(found)
+                    start = end
+                    break
+            else:
+                return []
+        return pieces
+
+    def without_mark(self, form: TokenForm, pieces: list[int]) -> list[int]:
+        """Pieces of the whole tokenizer without the bare `▁` that it puts before a text that goes on."""
+        bare = self.old.ids.get("▁") if self.old.family == "sentencepiece" else None
+        return pieces[1:] if form.word_start is False and pieces[:1] == [bare] else pieces

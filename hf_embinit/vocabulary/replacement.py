@@ -1,0 +1,362 @@
+"""`replace_tokenizer`: another tokenizer for a trained model, its rows made of the old ones."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from ..arguments import Count, Seed, Tokenizer, checked
+from ..errors import InvalidArgumentError, VocabularyWarning
+from ..initializers import Initializer, list_initializers
+from ..retokenize import (
+    Coefficients,
+    Match,
+    Recipe,
+    RetokenizeContext,
+    Step,
+    TokenTexts,
+    bias_of_table,
+    complete,
+    overlap_map,
+    role_map,
+    rows_of_table,
+)
+from ..rows import check_init
+from ..tables import EmbeddingTables, ResizePlan, RowsOf, Side, Table, unusable_rows, usable_ids
+from ..tokens import tokenizer_of
+from .moved_ids import MovedIds
+from .replacement_report import ReplacedSide, ReplacementReport
+
+_GIVEN = ("vectors", "texts", "parallel", "dictionary", "donor")
+_AUTO = {
+    "parallel": ("trans_tokenizer", "parallel text was given, whose alignments count best of all"),
+    "dictionary": ("trans_tokenizer", "a dictionary was given, whose lines count as parallel text"),
+    "donor": ("omp", "a donor model was given that has the new tokenizer"),
+    "vectors": ("focus", "vectors were given, in which new tokens can be compared with shared ones"),
+    "texts": ("align", "text was given, on which both tokenizers' tokens can be laid over each other"),
+}
+"""What is given -> the method for it, the first that holds."""
+
+
+@checked
+def replace_tokenizer(
+    model: Any,
+    old_tokenizer: Tokenizer,
+    new_tokenizer: Tokenizer,
+    init: str = "auto",
+    *,
+    vectors: Any = None,
+    texts: Iterable[str] | None = None,
+    parallel: Any = None,
+    dictionary: Any = None,
+    donor: Any = None,
+    seed: Seed = 0,
+    match: Match = "canonical",
+    row_norm: bool = False,
+    pad_to_multiple_of: Count | None = None,
+    **options: Any,
+) -> ReplacementReport:
+    """Gives a model the vocabulary of another tokenizer, in place, and says what every row was made of.
+
+    A method gives one sparse matrix of weights, new tokens by old ones. It makes the rows of every table and
+    the entries of every output bias from their own old ones. Special tokens copy the one of their role.
+    What the method leaves is the same token of the old vocabulary, else the mean of the pieces that the old
+    tokenizer splits the token into, else a draw. Ids in all configurations follow by role; `new_tokenizer`
+    gains the old one's chat template, maximum length and padding side where it says nothing. An error
+    leaves everything as it was.
+
+    Args:
+        model: a model of transformers or of `open_checkpoint`, or what holds one.
+        init: a method of `list_initializers(purpose="tokenizer")`, `mean`, or `auto`, which goes by what is
+            given. `options` are the method's own.
+        vectors: vectors of a helper space, for methods that compare tokens there.
+        texts: text of the new tokenizer's language.
+        parallel: pairs of sentences, or a file of them: the old tokenizer's language and the new one's.
+        dictionary: pairs of words, or a file of them, in the same order.
+        donor: a model that has the new tokenizer, or its folder.
+        match: how tokens of both vocabularies are found: `canonical`, `fuzzy` (also in lower case), `exact`.
+        row_norm: sums of rows get the norm that those rows have on average.
+        pad_to_multiple_of: makes the number of rows a multiple of this; the rows beyond are the mean.
+
+    Raises:
+        UnknownNameError: `init` is not registered.
+        InvalidArgumentError: tokenizers, data and model do not fit together, or an old row is not finite.
+        UnsupportedModelError: the model keeps tables or reads ids in a way that cannot be handled.
+    """
+    values = (vectors, texts, parallel, dictionary, donor)
+    given = {name: value for name, value in zip(_GIVEN, values, strict=True) if value is not None}
+    record, why = _method(init, given, options)
+    tables = EmbeddingTables(model)
+    old_tokenizer, new_tokenizer = tokenizer_of(old_tokenizer), tokenizer_of(new_tokenizer)
+    _check_sides(tables, old_tokenizer, new_tokenizer)
+    sides: dict[Side, _Side] = {}
+    for name in sorted({table.side for table in tables.tables}):
+        side = _Side(tables, name, old_tokenizer, new_tokenizer, match, pad_to_multiple_of)
+        sides[name] = side.solve(record, options, given, seed)
+    moved = _moved(tables, sides)
+    writes = [write for side in sides.values() for write in side.writes(seed, row_norm)]
+    report = _report(record.name, why, seed, options, sides, moved)
+    follow = _Following(model, tables, sides, old_tokenizer, new_tokenizer, report)
+
+    def then() -> None:
+        moved.write()
+        follow.write()
+
+    tables.change([side.plan for side in sides.values()], writes, then, event=_event(report))
+    if 2 * report.steps.get("random", 0) > sum(report.steps.values()) and record.name != "random":
+        warnings.warn(
+            f"more than half of the new rows are at random ({report.steps['random']} of "
+            f"{sum(report.steps.values())}), so the model has to learn them: give text or vectors of the "
+            f"language",
+            VocabularyWarning,
+            stacklevel=3,
+        )
+    return report
+
+
+def _method(init: str, given: Mapping[str, Any], options: dict[str, Any]) -> tuple[Initializer, str]:
+    """The record of a method, and why `auto` picked it."""
+    why = ""
+    if init == "auto":
+        known = {record.name for record in list_initializers(purpose="tokenizer")}
+        found = [(name, _AUTO[name]) for name in _AUTO if name in given and _AUTO[name][0] in known]
+        if found:
+            init, why = found[0][1]
+            given = {found[0][0]: None}  # `auto` may have more than the method reads
+        else:
+            init, why = "fvt", "nothing but the tokenizers was given"
+    record = check_init(init, options)
+    if record.purpose != "tokenizer" and record.name != "mean":
+        names = ", ".join(r.name for r in list_initializers(purpose="tokenizer"))
+        raise InvalidArgumentError(
+            f"init {init!r} makes no rows for another tokenizer: choose mean, {names}, or auto"
+        )
+    for name in given:
+        if name not in record.needs:
+            raise InvalidArgumentError(
+                f"init {init!r} reads no {name}=: leave it out, or choose a method that does"
+            )
+    return record, why
+
+
+def _check_sides(tables: EmbeddingTables, old: Any, new: Any) -> None:
+    """Raises `InvalidArgumentError` where a tokenizer has not as many vocabularies as the model."""
+    two = len({table.side for table in tables.tables}) > 1
+    for name, tokenizer in (("old", old), ("new", new)):
+        if two != bool(getattr(tokenizer, "separate_vocabs", False)):
+            has, wants = ("one vocabulary", "two") if two else ("two vocabularies", "one")
+            raise InvalidArgumentError(
+                f"{name}_tokenizer={type(tokenizer).__name__} has {has}, but the model has {wants}: give a "
+                f"tokenizer with separate_vocabs={two}"
+            )
+
+
+class _Side:
+    """One vocabulary of the model: its tokens, its coefficients, and the rows of its tables."""
+
+    def __init__(
+        self,
+        tables: EmbeddingTables,
+        side: Side,
+        old_tokenizer: Any,
+        new_tokenizer: Any,
+        match: Match,
+        pad_to_multiple_of: int | None,
+    ):
+        self.tables, self.side = tables, side
+        self.old, self.new = TokenTexts(old_tokenizer, side), TokenTexts(new_tokenizer, side)
+        rows = tables.vocab_size(side)
+        if len(self.old) > rows:
+            raise InvalidArgumentError(
+                f"old_tokenizer has ids up to {len(self.old) - 1}, but the model has {rows} rows: give the "
+                f"model's own"
+            )
+        self.plan: ResizePlan = tables.plan(len(self.new), pad_to_multiple_of, side)
+        self.own = [t for t in tables.own_tables if t.side == side and t.embedding_dim]
+        self.copied = role_map(self.new, self.old)
+        pad = self.new.roles.get("pad")
+        padding = next((t.padding_index for t in self.own if t.padding_index is not None), None)
+        if pad is not None and padding is not None and self.copied[pad] < 0:
+            self.copied[pad] = padding
+        self.overlap = overlap_map(self.new, self.old, match)
+
+    def solve(self, record: Initializer, options: dict[str, Any], given: dict[str, Any], seed: int) -> _Side:
+        """Works the coefficients out."""
+        context = RetokenizeContext(
+            new=self.new,
+            old=self.old,
+            num_old=self.plan.old_num,
+            input_table=self.old_rows(next(t for t in self.own if t.role == "input")),
+            overlap=self.overlap,
+            copied=self.copied,
+            generator=torch.Generator().manual_seed(seed),
+            seed=seed,
+            **given,
+        )
+        if record.name == "mean":
+            made: Coefficients | Recipe = context.overlap_copies().filled(Step.MEAN)
+        else:
+            made = record.fn(context, **options)
+        self.recipe = complete(Recipe.of(made), context)
+        self.details = context.report
+        self.steps = self.recipe.input.counts()
+        drawn = self.steps.get("random", 0) + self.steps.get("mean", 0) + self.steps.get("copied", 0)
+        if drawn == len(self.new):
+            raise InvalidArgumentError(
+                f"old_tokenizer and new_tokenizer have no token in common, and {record.name!r} finds no "
+                f"other source: give parallel= text, or a tokenizer of this language"
+            )
+        return self
+
+    def old_rows(self, table: Table) -> torch.Tensor:
+        """The rows of a table for the old ids, `[V, D]`."""
+        return self.tables.read_old(table, self.plan)[: self.plan.old_num]
+
+    def writes(self, seed: int, row_norm: bool) -> list[RowsOf]:
+        """New rows of every table and entries of every output bias."""
+        count = self.plan.new_num
+        inputs, outputs = (part.padded(count) for part in (self.recipe.input, self.recipe.output))
+        groups = self.recipe.groups
+        if groups is not None:
+            groups = groups._replace(
+                new=torch.nn.functional.pad(groups.new, (0, count - len(groups.new)), value=-1)
+            )
+        made = []
+        for number, table in enumerate(self.own):
+            old = self.old_rows(table)
+            left_out = unusable_rows(old, table, tokens=self.old.tokens)
+            part = outputs if table.role == "output" else inputs
+            generator = torch.Generator().manual_seed((seed + number) % 2**63)
+            usable = usable_ids(left_out, len(old))
+            rows = rows_of_table(part, old, generator, usable=usable, groups=groups, row_norm=row_norm)
+            made.append(RowsOf(table, range(count), rows))
+        for table in self.tables.output_tables:
+            if table.side == self.side and table.bias:
+                part = outputs if table.tied_to is None else inputs
+                biases = [bias_of_table(part, bias) for bias in self.tables.biases(table)]
+                made.append(RowsOf(table, (), biases=biases, bias_ids=range(count)))
+        return made
+
+    def new_id(self) -> dict[int, int]:
+        """Old id -> the new one that takes its place, by role, by spelling, by text."""
+        pairs: dict[int, int] = {}
+        for role, i in self.old.roles.items():
+            if role in self.new.roles:
+                pairs.setdefault(i, self.new.roles[role])
+        for i in sorted(self.old.special & set(range(len(self.old)))):
+            if self.old.tokens[i] in self.new.ids:
+                pairs.setdefault(i, self.new.ids[self.old.tokens[i]])
+        for found in (self.copied, self.overlap):
+            for new in (found >= 0).nonzero().flatten().tolist():
+                pairs.setdefault(int(found[new]), new)
+        return pairs
+
+
+def _moved(tables: EmbeddingTables, sides: dict[Side, _Side]) -> MovedIds:
+    """The ids of all configurations, by the only vocabulary or by both."""
+
+    def of(side: _Side, target: MovedIds | None = None) -> MovedIds:
+        return MovedIds(tables.model, side.plan.old_num, side.old, side.new, side.new_id(), target)
+
+    if "target" in sides:
+        return of(sides["source"], of(sides["target"]))
+    return of(next(iter(sides.values())))
+
+
+class _Following:
+    """What changes beside tables and configurations: padding rows, the tokenizer, what holds the model."""
+
+    def __init__(
+        self,
+        holder: Any,
+        tables: EmbeddingTables,
+        sides: dict[Side, _Side],
+        old: Any,
+        new: Any,
+        report: ReplacementReport,
+    ):
+        self.holder, self.new = holder, new
+        self.padding = [
+            (place.module, sides[table.side].new.roles.get("pad"))
+            for table in tables.input_tables
+            for place in table.tied.locations
+            if getattr(place.module, "padding_idx", None) is not None
+        ]
+        self.settings = _settings(old, new, next(iter(sides.values())).new, report)
+
+    def write(self) -> None:
+        for module, pad in self.padding:
+            module.padding_idx = pad  # type: ignore[assignment]
+        for name, value in self.settings.items():
+            setattr(self.new, name, value)
+        held = getattr(self.holder, "tokenizer", None)
+        if held is not None and not isinstance(self.holder, PreTrainedModel):
+            self.holder.tokenizer = self.new
+
+
+def _settings(old: Any, new: Any, texts: TokenTexts, report: ReplacementReport) -> dict[str, Any]:
+    """What the new tokenizer takes over from the old one, where it says nothing itself."""
+    found: dict[str, Any] = {}
+    template = getattr(old, "chat_template", None)
+    if template and not getattr(new, "chat_template", None):
+        text = " ".join(template.values()) if isinstance(template, dict) else template
+        named = sorted(str(t) for t in old.added_tokens_decoder.values() if str(t) in text)
+        lacking = [token for token in named if token not in texts.ids]
+        if lacking:
+            report.notes.append(
+                f"the chat template was not taken over: the new tokenizer has no {lacking[0]!r}"
+            )
+        else:
+            found["chat_template"] = template
+    if new.model_max_length > 10**9 and old.model_max_length < 10**9:
+        found["model_max_length"] = old.model_max_length
+    if "padding_side" not in getattr(new, "init_kwargs", {}) and old.padding_side != new.padding_side:
+        found["padding_side"] = old.padding_side
+    report.notes += [f"{name} of the old tokenizer was taken over" for name in found]
+    return found
+
+
+def _report(
+    init: str,
+    why: str,
+    seed: int,
+    options: dict[str, Any],
+    sides: dict[Side, _Side],
+    moved: MovedIds,
+) -> ReplacementReport:
+    changed = {
+        f"{type(field.holder).__name__}.{field.name}": [field.value, value]
+        for field, value in moved.fields
+        if field.value != value and re.search("Config", type(field.holder).__name__)
+    }
+    return ReplacementReport(
+        init=init,
+        why=why,
+        seed=seed,
+        options=dict(options),
+        old_num_embeddings=[side.plan.old_num for side in sides.values()],
+        new_num_embeddings=[side.plan.new_num for side in sides.values()],
+        sides={name: ReplacedSide(s.old, s.new, s.recipe, s.steps) for name, s in sides.items()},
+        moved_ids=changed,
+        details={key: value for side in sides.values() for key, value in side.details.items()},
+    )
+
+
+def _event(report: ReplacementReport) -> dict[str, Any]:
+    return {
+        "event": "replace_tokenizer",
+        "init": report.init,
+        "seed": report.seed,
+        "options": report.options,
+        "rows": [sum(report.old_num_embeddings), sum(report.new_num_embeddings)],
+        "steps": report.steps,
+        "tokenizers": {
+            name: {"old": side.old.digest, "new": side.new.digest} for name, side in report.sides.items()
+        },
+        "details": report.details,
+    }
