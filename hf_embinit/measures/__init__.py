@@ -13,6 +13,7 @@ from .knn import Metric, knn_match_similarity, nearest_neighbors
 from .loading import list_metrics, load_metric, metric_path
 from .overlap import ENGLISH_LIKE, english_like, vocabulary_overlap
 from .position_channel import PositionChannel, position_channel, probe_positions
+from .retrieval import mean_pooled, retrieval_accuracy
 from .statistics import (
     EmbeddingStatistics,
     check_table,
@@ -42,6 +43,7 @@ __all__ = [
     "largest_scale",
     "list_metrics",
     "load_metric",
+    "mean_pooled",
     "metric_path",
     "nearest_neighbors",
     "new_token_mass",
@@ -51,6 +53,7 @@ __all__ = [
     "position_span",
     "probe_positions",
     "read_analogies",
+    "retrieval_accuracy",
     "table_4_transformations",
     "top1_agreement",
     "unused_distance",

@@ -31,14 +31,17 @@ class Pair(NamedTuple):
 
 
 def read_parallel(
-    source: str | PathLike[str] | Sequence[Sequence[str]], old: TokenTexts, new: TokenTexts
+    source: str | PathLike[str] | Sequence[Sequence[str]],
+    old: TokenTexts | None = None,
+    new: TokenTexts | None = None,
 ) -> list[Pair]:
     """Pairs of sentences or words from a file or from a list of `(old language, new language)`.
 
     A file that ends in `.jsonl` has an object a line, with two texts or a `translation` that has them; which
     of the two is of which language is told from how many tokens the tokenizers need, or said in the path:
     `pairs.jsonl:en,de` (old first). Any other file has two columns with a tab between them, old language
-    first. Blank lines and pairs with an empty text are left out.
+    first. Blank lines and pairs with an empty text are left out. Without
+    tokenizers the order is taken as it is, or as the objects have it.
 
     Raises `InvalidArgumentError` naming the line for what is no pair, for text without pairs, and when the
     tokenizers fit the other order of a list or of columns clearly better; `DataNotFoundError`.
@@ -111,8 +114,8 @@ def _columns(
     records: list[dict[str, Any]],
     lines: list[tuple[int, str]],
     path: Path,
-    old: TokenTexts,
-    new: TokenTexts,
+    old: TokenTexts | None,
+    new: TokenTexts | None,
 ) -> tuple[str, str]:
     """The names of the two texts of all records, the old tokenizer's language first."""
     if not records:
@@ -145,12 +148,14 @@ def _pair(entry: Sequence[str], where: str) -> Pair:
     return Pair(entry[0].strip(), entry[1].strip())
 
 
-def _fit(pairs: Sequence[Pair], old: TokenTexts, new: TokenTexts) -> float:
+def _fit(pairs: Sequence[Pair], old: TokenTexts | None, new: TokenTexts | None) -> float:
     """How well the tokenizers fit the languages the other way round: above 1 better than this way.
 
     The ratio of old to new tokens that the first texts take, by that of the second ones: a tokenizer needs
     fewer tokens for the language it was made from.
     """
+    if old is None or new is None:
+        return 1.0
     step = max(1, len(pairs) // _SAMPLE)
     sample = pairs[::step]
     lengths = {

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..errors import InvalidArgumentError
+from ..measures import mean_pooled
 from ..tokens import align
 from ..vectors import PretrainedVectors, load_vectors, train_glove
 from .context import RetokenizeContext
@@ -132,13 +133,7 @@ def encoder_space(tokens: TokenTexts, encoder: str | PathLike[str]) -> Tensor:
     texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
     places = [i for i, text in enumerate(texts) if text]
     made = torch.zeros(len(texts), model.config.hidden_size)
-    for first in range(0, len(places), 256):
-        part = places[first : first + 256]
-        batch = tokenizer([texts[i] for i in part], padding=True, truncation=True, return_tensors="pt")
-        with torch.no_grad():
-            states = model(**batch).last_hidden_state.float()
-        seen = batch["attention_mask"][..., None]
-        made[part] = (states * seen).sum(1) / seen.sum(1)
+    made[places] = mean_pooled(model, tokenizer, [texts[i] for i in places], batch_size=256)
     return made
 
 

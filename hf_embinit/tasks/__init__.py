@@ -15,7 +15,7 @@ TASK_MODULES = ("classification", "expansion", "language_modeling", "translation
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        **dict.fromkeys(TASK_MODULES, ()),
+        **dict.fromkeys((*TASK_MODULES, "retokenizing"), ()),
         "caption_model": ("caption_language_model",),
         "causal_models": (
             "check_fits",
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from . import classification as classification
     from . import expansion as expansion
     from . import language_modeling as language_modeling
+    from . import retokenizing as retokenizing
     from . import translation as translation
     from .caption_model import caption_language_model as caption_language_model
     from .causal_models import check_fits as check_fits

@@ -37,6 +37,7 @@ CORPORA = {
         {"premise": str, "hypothesis": str, "label": int, "genre": str},
         {"entailment": ("premise", "hypothesis")},
     ),
+    "tatoeba": Corpus(("train", "test"), {"de": str, "en": str}, {}),
 }
 """The embedded corpora by name."""
 TEXTS = tuple(text for corpus in CORPORA.values() for text in corpus.texts)

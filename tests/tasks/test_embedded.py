@@ -33,6 +33,8 @@ SPLITS = {
     ("entailment", "test_mismatched"): (
         900, "c3d53203e571f2c83615a7753de950dfecd749e17f7deb5f2ce1f4f1ac915109",
     ),
+    ("tatoeba", "train"): (8_000, "e019183d071bdb13410cff728e7867afef46b0d3261af059ff16e3cb058788fa"),
+    ("tatoeba", "test"): (500, "a837d02f576143a1be78cae0e841242d5340a055921f64ba13488ffe19b77e0a"),
 }  # fmt: skip
 """Rows and `data_digests` of each split, as records of runs have them."""
 LINES = {
@@ -42,7 +44,12 @@ LINES = {
     "entailment": (45_000, "95adb1fa7c8fc5c371950b825e3597f0288b651fcf02e66a1eed8dd314c792ad"),
 }
 """Sentences and `texts_digest` of each text for vectors."""
-TEXT_COLUMNS = {"captions": ("de", "en"), "sentiment": ("sentence",), "entailment": ("premise",)}
+TEXT_COLUMNS = {
+    "captions": ("de", "en"),
+    "sentiment": ("sentence",),
+    "entailment": ("premise",),
+    "tatoeba": ("de", "en"),
+}
 """Columns in which nothing occurs twice."""
 
 
@@ -66,7 +73,7 @@ def test_nothing_occurs_twice_and_no_text_holds_what_is_held_out(corpus):
     for column in TEXT_COLUMNS[name]:
         values = [row[column].lower() for rows in splits.values() for row in rows]
         assert len(set(values)) == len(values)
-        if name != "captions":
+        if name in TEXTS:
             held_out = {row[column].lower() for k, rows in splits.items() if k != "train" for row in rows}
             assert not held_out & {line.lower() for line in corpus_text(name)}
 

@@ -1,0 +1,55 @@
+"""Sentences found by their vectors: mean states of an encoder, and how often a translation is nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from ..arguments import Count, checked
+from ..errors import InvalidArgumentError
+
+
+@checked
+def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size: Count = 64) -> Tensor:
+    """The mean last hidden state over the tokens of each text, padding left out: `[N, D]` float32.
+
+    Texts are cut off where the tokenizer's maximum length, or the model's number of positions, ends."""
+    longest = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    made = torch.zeros(len(texts), model.config.hidden_size)
+    for first in range(0, len(texts), batch_size):
+        part = order[first : first + batch_size]
+        batch = tokenizer(
+            [texts[i] for i in part],
+            padding=True,
+            truncation=True,
+            max_length=min(longest, tokenizer.model_max_length),
+            return_tensors="pt",
+        ).to(model.device)
+        with torch.no_grad():
+            states = model(**batch).last_hidden_state.float()
+        seen = batch["attention_mask"][..., None]
+        made[part] = ((states * seen).sum(1) / seen.sum(1).clamp_min(1)).cpu()
+    return made
+
+
+@checked
+def retrieval_accuracy(queries: Tensor, candidates: Tensor) -> float:
+    """The share of `queries` `[N, D]` to which the candidate of the same row is nearer than any other of
+    `[N, D]`, by cosine. A tie counts as found only for the first of equal candidates.
+
+    Raises `InvalidArgumentError` for tables of two shapes, without a row, or with NaN.
+    """
+    if queries.shape != candidates.shape or queries.ndim != 2 or not len(queries):
+        raise InvalidArgumentError(
+            f"queries {tuple(queries.shape)} and candidates {tuple(candidates.shape)}: expected pairs of rows"
+        )
+    if not bool(torch.isfinite(queries).all() and torch.isfinite(candidates).all()):
+        raise InvalidArgumentError("queries or candidates have NaN or infinite entries")
+    ours, theirs = (normalize(x.float(), dim=1) for x in (queries, candidates))
+    found = torch.cat([(part @ theirs.T).argmax(1) for part in ours.split(1024)])
+    return float((found == torch.arange(len(found), device=found.device)).float().mean())

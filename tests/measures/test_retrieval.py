@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from builders.tiny_tokenizers import model, tokenizer
+
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.measures import mean_pooled, retrieval_accuracy
+
+
+def test_accuracy_is_the_share_of_rows_found() -> None:
+    rows = torch.randn(1500, 16, generator=torch.Generator().manual_seed(0))
+    assert retrieval_accuracy(rows * 3, rows) == 1.0  # whatever the length
+    assert retrieval_accuracy(rows.roll(1, 0), rows) == 0.0
+    half = torch.cat([rows[:750], rows[750:].roll(1, 0)])
+    assert retrieval_accuracy(half, rows) == 0.5
+    drawn = torch.randn(1500, 16, generator=torch.Generator().manual_seed(1))
+    assert retrieval_accuracy(drawn, rows) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (torch.zeros(2, 3), torch.zeros(3, 3), "expected pairs of rows"),
+        (torch.zeros(0, 3), torch.zeros(0, 3), "expected pairs of rows"),
+        (torch.full((2, 3), float("nan")), torch.zeros(2, 3), "NaN or infinite"),
+    ],
+)
+def test_what_is_no_pair_of_tables_is_said(a: torch.Tensor, b: torch.Tensor, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        retrieval_accuracy(a, b)
+
+
+def test_a_mean_leaves_padding_and_order_out() -> None:
+    t = tokenizer("wordpiece")
+    encoder = model("bert", len(t)).base_model
+    texts = ["a dog", "the man runs through the street with a dog", "a", "dog " * 300]
+    together = mean_pooled(encoder, t, texts)
+    alone = torch.cat([mean_pooled(encoder, t, [text], batch_size=1) for text in texts])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+    ids = torch.tensor([t(texts[0])["input_ids"]])
+    with torch.no_grad():
+        torch.testing.assert_close(together[0], encoder(input_ids=ids).last_hidden_state[0].mean(0))

