@@ -19,13 +19,16 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import yaml
 from builders import ROOT
 
+import hf_embinit
 from hf_embinit.__main__ import COMMANDS, _parser
 from hf_embinit.training import arguments
 
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
-OWN = [ROOT / "README.md", *sorted((ROOT / "hf_embinit" / "guides").glob("*.md"))]
+SKILL = ROOT / "hf_embinit" / "skills" / "hf-embinit" / "SKILL.md"
+OWN = [ROOT / "README.md", *sorted((ROOT / "hf_embinit" / "guides").glob("*.md")), SKILL]
 GUIDES = [*OWN, *sorted((ROOT / "model_cards").rglob("*.md"))]
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 HARMLESS = {"list", "results"}
@@ -213,6 +216,18 @@ def test_documented_commands_are_read(where, command, tmp_path, monkeypatch) -> 
         (tmp_path / name).write_text("{}")
     for words in programs(command):
         read_command(words, monkeypatch)
+
+
+def test_the_skill_is_one_that_agents_can_read() -> None:
+    """As the skills of TRL and sentence-transformers: YAML with its name and when to use it, then text."""
+    _, head, text = SKILL.read_text(encoding="utf-8").split("---\n", 2)
+    head = yaml.safe_load(head)
+    assert head["name"] == SKILL.parent.name and head["description"].startswith("Use when")
+    assert len(head["description"]) <= 1024  # the limit of the format
+    for row in re.findall(r"^\| [^|]+ \| `(\w+)\(", text, re.MULTILINE):
+        assert hasattr(hf_embinit, row), f"there is no hf_embinit.{row}"
+    for link in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (SKILL.parent / link).is_file()
 
 
 def harmless_commands() -> list[str]:

@@ -339,6 +339,14 @@ def test_wrong_ways_to_ask_for_a_refill(tmp_path, capsys) -> None:
         repair(model("llama", 320), t, findings=[found])
 
 
+def test_new_rows_that_are_equal_are_one_finding() -> None:
+    m, t = healthy()
+    break_equal_new_rows(m, t)
+    assert [f.code for f in doctor(m, t) if "equal" in f.code] == ["equal_new_rows"]
+    break_equal(m, t)  # old rows that are equal are another
+    assert {f.code for f in doctor(m, t) if "equal" in f.code} == {"equal_new_rows", "equal_rows"}
+
+
 def test_the_command(tmp_path, capsys) -> None:
     m, t = healthy()
     m.save_pretrained(tmp_path / "good")
