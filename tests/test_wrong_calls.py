@@ -20,7 +20,7 @@ from tokenizers import AddedToken
 from torch import nn
 
 import hf_embinit
-from hf_embinit import measures, surgery, tokens, vectors
+from hf_embinit import measures, surgery, tokens, vectors, vocabulary
 from hf_embinit.arguments import check, checked, mismatch
 from hf_embinit.display import printable
 from hf_embinit.errors import EmbinitError, InvalidArgumentError
@@ -237,6 +237,21 @@ def calls_on_models(w: SimpleNamespace) -> Iterator[Call]:
             "rows": (3, "3", [0.5], [-1], [10**6], [None], [True]),
             "init": inits,
             "seed": SEEDS,
+            "findings": (3, "equal_rows", ["equal_rows"], [None], Says([], "rows= and findings= were both")),
+        },
+    )
+    yield Call(
+        hf_embinit.expand_vocabulary,
+        {"model": w.gpt2, "tokenizer": w.tok, "new_tokens": ["<one>"], "slots": [300], "prefixes": ()},
+        {
+            "slots": ("reserve", "", [], 7, {300}, [None], [True], [1.5], ["300"], [-1], [10**6], [300, 300]),
+            "new_tokens": (
+                Says(["<one>", "<two>"], "there are 1 ids in slots"),
+                Says([""], "empty token"),
+                None,
+                3,
+            ),
+            "pad_to_multiple_of": (Says(8, "pad_to_multiple_of=8 grows the tables"),),
         },
     )
     yield Call(
@@ -326,6 +341,21 @@ def calls_on_adapters(w: SimpleNamespace) -> Iterator[Call]:
         {"model": w.peft},
         {"model": (*MODELS, Says(w.gpt2, "expected a PeftModel"))},
     )
+    yield Call(
+        hf_embinit.merge_adapter,
+        {"model": copy.deepcopy(w.peft), "tokenizer": w.grown_tok},
+        {"tokenizer": TOKENIZERS},
+    )
+    yield Call(
+        hf_embinit.parameter_groups,
+        {"model": w.grown, "new_row_lr": 1e-3},
+        {
+            "model": (*MODELS, Says(w.gpt2, "tells of no new rows: give token_ids=")),
+            "new_row_lr": ("1e-3", None, -1, NAN, INF, [1e-3], True),
+            "weight_decay": ("a", None, -0.1, NAN, [0.1]),
+            "token_ids": tuple(one for one in ids if one is not None),
+        },
+    )
     yield Call(hf_embinit.carry_vocabulary, {"model": w.peft}, {"model": (*MODELS, w.gpt2)})
     yield Call(
         hf_embinit.save_vocabulary,
@@ -341,6 +371,20 @@ def calls_on_files(w: SimpleNamespace) -> Iterator[Call]:
         hf_embinit.doctor,
         {"model": w.gpt2, "tokenizer": w.tok},
         {"model": (None, 3, b"a", ""), "tokenizer": TOKENIZERS, "trust_remote_code": SWITCHES},
+    )
+    yield Call(
+        vocabulary.read_tokens_file,
+        {"file": w.text},
+        {"file": (None, 3, b"a", w.missing, str(w.empty), "", "a\0b", "x" * 5000)},
+    )
+    yield Call(
+        vocabulary.used_tokens,
+        {"tokenizer": w.tok, "texts": ["a man"]},
+        {
+            "tokenizer": (*TOKENIZERS, None),
+            "texts": (None, 3, "a man", [3], [None], [b"a"]),
+            "min_count": (0, *NUMBERS),
+        },
     )
     yield Call(
         hf_embinit.propose_tokens,
@@ -704,6 +748,11 @@ def test_a_wrong_call_says_what_is_wrong_and_changes_nothing(made: SimpleNamespa
 def test_there_are_enough_of_them(made: SimpleNamespace) -> None:
     calls = [call for group in GROUPS for call in group(made)]
     assert sum(len(values) for call in calls for values in call.wrong.values()) >= 300
+    grown = {"load_adapter", "merge_adapter", "carry_vocabulary", "save_vocabulary", "doctor", "repair"}
+    grown |= {"parameter_groups", "read_tokens_file", "used_tokens"}
+    about = [call for call in calls if named(call) in grown or "slots" in call.right]
+    assert {named(call) for call in about} == {*grown, "expand_vocabulary"}
+    assert sum(len(values) for call in about for values in call.wrong.values()) >= 100
 
 
 def test_annotations_are_what_is_checked() -> None:

@@ -44,7 +44,8 @@ def patch(
         seed: all draws depend on it, the table and its size alone; the global random state is not touched.
         shrink: `"refuse"` keeps the tables as they are, with a `VocabularyWarning`, where a resize would cut
             off rows that tokens of `tokenizer` have, or padding: the number of rows is a multiple of 64.
-            `"allow"` cuts them off, as transformers does.
+            `"allow"` cuts them off, as transformers does. TRL's `clone_chat_template` then cuts nothing off,
+            but hands its dummy tokens to PEFT as ever: call it inside `patched`, which sees what it returns.
         options: of the initialiser; also `vectors`, `overrides` (token -> initialiser) and `exclude_rows`.
 
     Patching again replaces the patch. Raises `UnsupportedModelError`, `UnknownNameError` or

@@ -204,8 +204,13 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
                     f"{name} has no entries for {bias_name}: give the base it was made on"
                 )
 
+    separate = bool(tables.output_tables) and all(t.tied_to is None for t in tables.output_tables)
+
     def record() -> None:
         model.config.embinit = manifest["events"]
+        for config in (model.config, model.config.get_text_config()) if separate else ():
+            if getattr(config, "tie_word_embeddings", False):
+                config.tie_word_embeddings = False  # PEFT goes by it, and would load one table into both
 
     for side, at in manifest["sides"].items():
         writes = [RowsOf(table, ids, rows[table.name]) for table, ids in plan if table.side == side]

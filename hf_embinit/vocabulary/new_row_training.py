@@ -169,7 +169,8 @@ def peft_config_for_new_tokens(
     this instance alone, that answers None.
 
     Raises `UnsupportedModelError` where PEFT 0.21 would train something else: it ties modules by
-    `config.tie_word_embeddings`, not by the tensors, and it drops the bias of a head that it wraps.
+    `config.tie_word_embeddings`, not by the tensors, so that T5's three embeddings beside a separate head (as
+    in Flan-T5) are not one to it, and it drops the bias of a head that it wraps.
     """
     from peft import LoraConfig
     from peft.utils.constants import DUMMY_TARGET_MODULES
@@ -213,6 +214,12 @@ def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:
                 f"the head {table.name} has a bias, which PEFT drops when it trains single rows: "
                 "use train_new_rows_only instead"
             )
+    modules = [place.name.rpartition(".")[0] for place in table.tied.locations]
+    if len(modules) > 1 and not getattr(tables.model.config.get_text_config(), "tie_word_embeddings", False):
+        raise UnsupportedModelError(
+            f"{', '.join(modules)} read one table, of which PEFT would train the first alone where the head "
+            "is a table of its own: use train_new_rows_only instead"
+        )
     if table.tied_to is None and not isinstance(table.module, nn.Embedding | nn.Linear):
         raise UnsupportedModelError(
             f"PEFT cannot train single rows of {table.name}, a {type(table.module).__name__}: "

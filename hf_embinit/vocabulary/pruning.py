@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..arguments import Tokenizer, checked
+from ..arguments import Count, Tokenizer, checked
 from ..errors import InvalidArgumentError
 from ..tables import EmbeddingTables, RowsOf
 from ..tokens import tokenizer_of
@@ -105,7 +105,8 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     )
 
 
-def used_tokens(tokenizer: Any, texts: Iterable[str], *, min_count: int = 1) -> set[int]:
+@checked
+def used_tokens(tokenizer: Tokenizer, texts: Iterable[str], *, min_count: Count = 1) -> set[int]:
     """Ids that texts are split into, at least `min_count` times, with what the tokenizer adds around a text.
 
     With them as `keep`, `prune_vocabulary` leaves the splits of these texts as they are (`min_count=1`).

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from transformers import Trainer
 
+from ..arguments import NotNegative, RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import read_manifest
 from ..tables import EmbeddingTables, Side, TiedTensor
@@ -18,12 +19,13 @@ from .adapters import grown_ids
 from .new_row_training import checked_ids
 
 
+@checked
 def parameter_groups(
     model: Any,
     *,
-    new_row_lr: float,
-    token_ids: Sequence[int] | None = None,
-    weight_decay: float = 0.0,
+    new_row_lr: NotNegative,
+    token_ids: Sequence[RowId] | Tensor | None = None,
+    weight_decay: NotNegative = 0.0,
     side: Side = "shared",
 ) -> list[dict[str, Any]]:
     """Groups for any torch optimizer in which the rows of new tokens have the learning rate `new_row_lr`.
@@ -46,8 +48,6 @@ def parameter_groups(
     and a frozen table, `UnsupportedModelError` for sharded and sparse ones.
     """
     tables = EmbeddingTables(model)
-    if isinstance(new_row_lr, bool) or not isinstance(new_row_lr, (int, float)) or not new_row_lr >= 0:
-        raise InvalidArgumentError(f"new_row_lr={new_row_lr!r}: expected a number, at least 0")
     if token_ids is None:
         token_ids = sorted(grown_ids(read_manifest(tables.model)).get(side, ()))
         if not token_ids:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken
 
+from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..foreign import reading
 from ..rows import Override, check_init
@@ -17,8 +17,9 @@ _FLAGS = ("special", "normalized", "single_word", "lstrip", "rstrip")
 _MADE_OF = ("description", "like", "init")
 
 
+@checked
 def read_tokens_file(
-    file: str | PathLike[str],
+    file: FilePath,
 ) -> tuple[list[str | AddedToken], dict[str, Override]]:
     """The new tokens in a file and what single ones are made of, for `expand_vocabulary(..., overrides=)`.
 

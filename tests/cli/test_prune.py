@@ -58,9 +58,17 @@ def test_rare_tokens_go(folder, capsys) -> None:
         (["--keep", "nowhere"], 1, "keep has 'nowhere', which is not in the tokenizer's vocabulary"),
         (["--corpus", "nowhere.txt"], 1, "--corpus nowhere.txt cannot be read as UTF-8 text"),
         (["--keep", "Ġa", "--min_count", "0"], 2, "--min_count 0: expected a positive integer"),
+        (["--corpus", "model"], 1, "--corpus model cannot be read as UTF-8 text"),
+        (["--corpus", "bytes.txt"], 1, "--corpus bytes.txt cannot be read as UTF-8 text"),
+        (["--corpus", "empty.txt"], 1, "keep is empty"),
+        (["--corpus", "corpus.txt", "--min_count", "999"], 1, "keep is empty"),
+        (["--corpus", "corpus.txt", "--keep", ""], 1, "keep has ''"),
     ],
 )
-def test_what_is_wrong_is_one_line(flags, code, message, folder, capsys) -> None:
+def test_what_is_wrong_is_one_line(flags, code, message, folder, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "empty.txt").write_text("")
+    (folder / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     assert main(["prune", str(folder / "model"), *flags, "--output_dir", str(folder / "out")]) == code
     *_, error = capsys.readouterr().err.splitlines()
     assert error.startswith("error: ") and message in error

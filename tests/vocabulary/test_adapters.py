@@ -16,7 +16,12 @@ from transformers import Trainer, TrainingArguments
 
 import hf_embinit
 from hf_embinit import expand_vocabulary, load_adapter, merge_adapter, save_vocabulary, train_new_rows_only
-from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VocabularyWarning
+from hf_embinit.errors import (
+    DataNotFoundError,
+    InvalidArgumentError,
+    UnsupportedModelError,
+    VocabularyWarning,
+)
 from hf_embinit.tables import EmbeddingTables
 from hf_embinit.vocabulary import VocabularyCallback, carry_vocabulary
 from hf_embinit.vocabulary.adapters import MANIFEST, ROWS
@@ -75,14 +80,18 @@ def quietly(work, *given, **named):
         return work(*given, **named)
 
 
-def round_trip(wrapped, base_class, tmp_path, ids):
-    """The logits that a PEFT model gives, after checking that they come back."""
+def round_trip(wrapped, base_class, tmp_path, ids, exact=False):
+    """The logits that a PEFT model gives, after checking that they come back.
+
+    A merge adds LoRA's product to a matrix, which rounds; rows are put in their places to the bit (`exact`).
+    """
     before = logits(wrapped, ids)
     quietly(wrapped.save_pretrained, tmp_path / "adapter")
     loaded = quietly(load_adapter, base_class.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
     assert torch.equal(logits(loaded, ids), before)
     merged = quietly(merge_adapter, loaded)
     after = logits(merged, ids)
+    assert torch.equal(after, before) or not exact
     torch.testing.assert_close(after, before, atol=1e-4, rtol=1e-4)
     merged.save_pretrained(tmp_path / "merged")
     again = base_class.from_pretrained(tmp_path / "merged").eval()
@@ -102,7 +111,7 @@ def test_logits_come_back_after_loading_and_after_merging(kind, config, ensure, 
     carry_vocabulary(wrapped)
     ids = torch.tensor([t(TEXT)["input_ids"]])
     assert set(new) <= set(ids[0].tolist())
-    round_trip(stirred(wrapped), type(m), tmp_path, ids)
+    round_trip(stirred(wrapped), type(m), tmp_path, ids, exact=config in ("rows", "tokens"))
 
 
 @pytest.mark.parametrize("multiple", [None, 64])
@@ -124,7 +133,8 @@ def test_a_head_with_a_bias(tmp_path) -> None:
     round_trip(stirred(wrapped), type(m), tmp_path, ids)
 
 
-def test_a_separate_t5_head(tmp_path) -> None:
+@pytest.mark.parametrize("trained", ["layers", "rows apart", "head", "lora on the head"])
+def test_a_separate_t5_head(trained, tmp_path) -> None:
     from builders.tiny_models import word_tokenizer
 
     m = t5_with_separate_head()
@@ -133,7 +143,17 @@ def test_a_separate_t5_head(tmp_path) -> None:
     assert m.lm_head.weight is not m.shared.weight
     t = word_tokenizer()
     new = expand_vocabulary(m, t, ["zyxomma", "qorvex"], "mean_cov", prefixes=()).token_ids
-    wrapped = get_peft_model(m, LoraConfig(target_modules=["q"]))
+    for said in (True, False):  # what PEFT goes by; it would train the module `shared`, which nothing calls
+        m.config.tie_word_embeddings = said
+        with pytest.raises(UnsupportedModelError, match=r"set it to False first|use train_new_rows_only"):
+            hf_embinit.peft_config_for_new_tokens(m, new)
+    config = {
+        "layers": lambda: LoraConfig(target_modules=["q"]),
+        "rows apart": lambda: LoraConfig(target_modules=["q"], trainable_token_indices={"lm_head": new}),
+        "head": lambda: LoraConfig(target_modules=["q"], modules_to_save=["lm_head"]),
+        "lora on the head": lambda: LoraConfig(target_modules=["q", "lm_head"]),
+    }[trained]()
+    wrapped = quietly(get_peft_model, m, config)
     carry_vocabulary(wrapped)
     round_trip(stirred(wrapped), type(m), tmp_path, torch.tensor([[1, 2, *new]]))
 
@@ -195,6 +215,31 @@ def test_checkpoints_of_trainer_carry_it_by_the_callback(tmp_path) -> None:
     loaded = load_adapter(base, checkpoint).eval()
     ids = torch.tensor([ids])
     assert torch.equal(logits(loaded, ids), logits(wrapped.eval(), ids))
+
+
+def test_the_callback_writes_nothing_for_models_that_have_nothing_to_carry(tmp_path) -> None:
+    """One without an adapter, one that has not grown, a module of torch, a checkpoint without a folder."""
+    from types import SimpleNamespace
+
+    grown = model("llama", 320)
+    expand_vocabulary(grown, tokenizer("byte_level"), NEW, "mean_cov", prefixes=())
+    plain = get_peft_model(model("llama", 320), LoraConfig(target_modules=["q_proj"]))
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    state = SimpleNamespace(global_step=1, is_world_process_zero=True)
+    (tmp_path / "checkpoint-1").mkdir()
+    callback = VocabularyCallback()
+    for one in (grown, plain):
+        callback.on_init_end(args, state, None, model=one)
+        callback.on_save(args, state, None, model=one)
+        assert not [*(tmp_path / "checkpoint-1").iterdir()]
+    callback.on_init_end(args, state, None, model=torch.nn.Linear(2, 2))
+    callback.on_init_end(args, state, None)
+    carried = get_peft_model(grown, LoraConfig(target_modules=["q_proj"]))
+    callback.on_save(args, SimpleNamespace(global_step=2, is_world_process_zero=True), None, model=carried)
+    callback.on_save(args, SimpleNamespace(global_step=1, is_world_process_zero=False), None, model=carried)
+    assert not [*(tmp_path / "checkpoint-1").iterdir()] and not (tmp_path / "checkpoint-2").exists()
+    callback.on_save(args, state, None, model=carried)
+    assert (tmp_path / "checkpoint-1" / MANIFEST).is_file()
 
 
 @pytest.fixture

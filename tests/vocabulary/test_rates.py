@@ -153,7 +153,7 @@ def test_what_is_named_alone_and_what_cannot_be() -> None:
     train(m, torch.optim.SGD(parameter_groups(m, new_row_lr=1.0, token_ids=[321]), lr=0.0), 2)
     assert torch.equal(table[:321], before[:321]) and not torch.equal(table[321], before[321])
     for options, match in (
-        ({"new_row_lr": -1}, "new_row_lr=-1: expected a number, at least 0"),
+        ({"new_row_lr": -1}, "new_row_lr=-1: expected a finite number at least 0"),
         ({"new_row_lr": "1e-3"}, "new_row_lr='1e-3'"),
         ({"new_row_lr": float("nan")}, "new_row_lr=nan"),
         ({"new_row_lr": 1e-3, "token_ids": [322]}, "token_ids=.*each from 0 to 321"),

@@ -14,6 +14,7 @@ from hf_embinit import (
     VocabularyCallback,
     expand_vocabulary,
     load_adapter,
+    patch,
     patched,
     peft_config_for_new_tokens,
 )
@@ -173,6 +174,20 @@ def test_a_cloned_chat_template_cuts_no_row_off_and_trains_no_dummy(kind, tmp_pa
         assert torch.equal(parameter, before), name
     assert trl.clone_chat_template is clone_chat_template
     assert vars(trl.chat_template_utils)["clone_chat_template"] is clone_chat_template
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["tokenizer", "no tokenizer"])
+def test_patch_alone_cuts_no_row_off_but_cannot_take_dummies_back(known, tmp_path) -> None:
+    """It stands in for a method of one model; what a function of TRL returns only `patched` sees."""
+    m, t = model("gpt2", 512), tokenizer("byte_level")
+    old = m.get_input_embeddings().weight.detach().clone()
+    patch(m, tokenizer=t if known else None)
+    with pytest.warns(VocabularyWarning, match="keep their 512 rows"):
+        m, t, added = trl.clone_chat_template(m, t, chat_source(tmp_path))
+    rows = m.get_input_embeddings().weight
+    assert len(rows) == len(t) == 512 and len(added) == 512 - 320
+    assert torch.equal(rows[:320], old[:320])
+    assert torch.equal(rows[320:322], old[320:322]) is not known
 
 
 def test_sft_with_a_cloned_chat_template_trains_its_tokens_alone(tmp_path) -> None:
