@@ -11,6 +11,7 @@ from .checkpoints import EXPAND, INIT, SURGERY
 from .command import Answer, Command, CommandLineError
 from .pruning import PRUNE
 from .registries import LIST, MANIFEST
+from .retokenizing import EXPLAIN, RETOKENIZE
 from .runs import COMPARE, PUBLISH, RESULTS
 from .vocabularies import DOCTOR, MERGE
 
@@ -20,6 +21,8 @@ COMMANDS = {
     "expand": EXPAND,
     "merge": MERGE,
     "prune": PRUNE,
+    "retokenize": RETOKENIZE,
+    "explain": EXPLAIN,
     "doctor": DOCTOR,
     "surgery": SURGERY,
     "analyze": ANALYZE,

@@ -36,7 +36,7 @@ def _prune(args: Namespace) -> Answer:
     from ..vocabulary import prune_vocabulary, used_tokens
 
     tokenizer = load_tokenizer(args)
-    used = used_tokens(tokenizer, _lines(args.corpus or []), min_count=args.min_count)
+    used = used_tokens(tokenizer, lines_of(args.corpus or [], "corpus"), min_count=args.min_count)
     model = open_model(args)
     before = sum(p.numel() for p in model.parameters())
     report = prune_vocabulary(model, tokenizer, [*sorted(used), *args.keep])
@@ -47,13 +47,14 @@ def _prune(args: Namespace) -> Answer:
     return Answer(text, data)
 
 
-def _lines(files: list[str]) -> Iterator[str]:
+def lines_of(files: list[str], name: str) -> Iterator[str]:
+    """The lines of text files that were given as `--name`."""
     for file in files:
         try:
             with open(file, encoding="utf-8-sig") as lines:
                 yield from lines
         except (OSError, UnicodeDecodeError) as error:
-            raise DataNotFoundError(f"--corpus {file} cannot be read as UTF-8 text: {error}") from error
+            raise DataNotFoundError(f"--{name} {file} cannot be read as UTF-8 text: {error}") from error
 
 
 PRUNE = Command(

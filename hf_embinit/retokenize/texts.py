@@ -115,9 +115,9 @@ class TokenTexts:
     @cached_property
     def digest(self) -> str:
         """A digest of the tokens and their ids."""
-        text = json.dumps(self.tokens, ensure_ascii=True)
+        text = json.dumps(self.tokens)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def to_metadata(self, name: str) -> dict[str, str]:
         """Texts for a file: the digest, and the tokens as JSON."""
-        return {name: self.digest, f"{name}_tokens": json.dumps(self.tokens, ensure_ascii=False)}
+        return {name: self.digest, f"{name}_tokens": json.dumps(self.tokens)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 from .adapters import VocabularyCallback, carry_vocabulary, load_adapter, save_vocabulary
 from .checkup import Finding, doctor, repair
 from .expansion import expand_vocabulary
+from .explanation import Explanation, explain_tokens
 from .merging import merge_adapter
 from .new_row_training import peft_config_for_new_tokens, train_new_rows_only
 from .proposals import propose_tokens
@@ -23,6 +24,7 @@ from .token_files import read_tokens_file
 __all__ = [
     "DistributionShift",
     "ExpansionReport",
+    "Explanation",
     "Finding",
     "PruneReport",
     "ReplacementReport",
@@ -33,6 +35,7 @@ __all__ = [
     "doctor",
     "effective_rank",
     "expand_vocabulary",
+    "explain_tokens",
     "load_adapter",
     "merge_adapter",
     "parameter_groups",

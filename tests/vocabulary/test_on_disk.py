@@ -39,6 +39,10 @@ def keep_most(m: Any, t: Any) -> Any:
     return hf_embinit.prune_vocabulary(m, t, keep=[i for i in range(len(t)) if i % 5])
 
 
+def replace(init: str, **options: Any) -> Change:
+    return lambda m, t: hf_embinit.replace_tokenizer(m, t, tokenizer("unigram", 400), init, **options)
+
+
 def expand_and_prune(m: Any, t: Any) -> None:
     expand("subword_mean")(m, t)
     keep_most(m, t)
@@ -56,8 +60,21 @@ def expand_and_prune(m: Any, t: Any) -> None:
         lambda m, t: hf_embinit.surgery.apply(m, "shuffled_embeddings", tokenizer=t, seed=1),
         lambda m, t: hf_embinit.surgery.apply(m, "normal+shuffled_embeddings", tokenizer=t, seed=2),
         expand_and_prune,
+        replace("fvt", row_norm=True, output_pooling="first"),
+        replace("random", pad_to_multiple_of=64),
     ],
-    ids=["mean", "mean_cov", "overrides", "prune", "initialize", "shuffle", "two surgeries", "in turn"],
+    ids=[
+        "mean",
+        "mean_cov",
+        "overrides",
+        "prune",
+        "initialize",
+        "shuffle",
+        "two surgeries",
+        "in turn",
+        "fvt",
+        "random",
+    ],
 )
 def test_it_is_what_a_loaded_model_gets(change: Change, folder: Path, tmp_path: Path) -> None:
     for name, read in (

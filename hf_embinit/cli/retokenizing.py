@@ -1,0 +1,120 @@
+"""`retokenize`: a checkpoint in, one with another tokenizer out; `explain`: what a row of it is made of."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from ..files import check_output
+from .command import Answer, Command, add_options, flag, read_options
+from .pruning import lines_of
+from .saving import add_link_flag, add_model_flags, load_tokenizer, open_model
+
+
+def _retokenize_flags(parser: ArgumentParser) -> None:
+    add_model_flags(parser)
+    parser.add_argument("new_tokenizer", help="folder or Hub id of the tokenizer that the model gets")
+    flag(parser, "init", default="auto", help="method, see `hf-embinit list --purpose tokenizer`")
+    flag(parser, "parallel", metavar="FILE", help="pairs of sentences: columns with a tab between, or .jsonl")
+    flag(parser, "dictionary", metavar="FILE", help="pairs of words, in the same form")
+    flag(parser, "texts", nargs="+", metavar="FILE", help="text of the new tokenizer's language, by lines")
+    flag(
+        parser,
+        "vectors",
+        nargs="+",
+        metavar="FILE",
+        help="vectors of both languages, or two files: of the old language and of the new one",
+    )
+    flag(parser, "donor", help="folder or Hub id of a model that has the new tokenizer already")
+    flag(parser, "match", default="canonical", help="canonical, fuzzy (also in lower case) or exact")
+    flag(parser, "row_norm", action="store_true", help="give sums of rows the norm that those rows have")
+    flag(parser, "pad_to_multiple_of", type=int, metavar="N", help="make the rows a multiple of this")
+    add_options(parser, "method")
+    flag(
+        parser,
+        "output_dir",
+        required=True,
+        metavar="FOLDER",
+        help="folder for the new checkpoint; must not exist, or be empty",
+    )
+    add_link_flag(parser)
+
+
+def _retokenize(args: Namespace) -> Answer:
+    check_output(args.output_dir)
+    options = read_options(args.option)
+    from ..tables import save_checkpoint
+    from ..vocabulary import replace_tokenizer
+
+    new = load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.new_tokenizer}))
+    old, model = load_tokenizer(args), open_model(args)
+    vectors = args.vectors[0] if args.vectors and len(args.vectors) == 1 else args.vectors
+    report = replace_tokenizer(
+        model,
+        old,
+        new,
+        args.init,
+        vectors=vectors,
+        texts=None if args.texts is None else list(lines_of(args.texts, "texts")),
+        parallel=args.parallel,
+        dictionary=args.dictionary,
+        donor=args.donor,
+        seed=args.seed,
+        match=args.match,
+        row_norm=args.row_norm,
+        pad_to_multiple_of=args.pad_to_multiple_of,
+        **options,
+    )
+    save_checkpoint(model, args.output_dir, new, link=args.link, beside=args.model)
+    files = report.save(args.output_dir)
+    data = {**report.to_dict(), "output_dir": args.output_dir, "coefficients": [str(file) for file in files]}
+    return Answer(f"{report}\nsaved: {args.output_dir}", data)
+
+
+RETOKENIZE = Command(
+    summary="give a checkpoint another tokenizer, its rows made of the old ones",
+    description="Gives a model the vocabulary of another tokenizer and saves both to a new folder. Every row "
+    "is a weighted sum of old rows, by the method of --init; auto takes trans_tokenizer where there is "
+    "parallel text or a dictionary, and pieces where there is nothing. Nothing but the token tables is read.",
+    examples=(
+        "hf-embinit retokenize path/to/model path/to/tokenizer --output_dir out",
+        "hf-embinit retokenize path/to/model path/to/tokenizer --parallel en-de.tsv --output_dir out",
+        "hf-embinit explain out Straße",
+    ),
+    add_flags=_retokenize_flags,
+    run=_retokenize,
+)
+
+
+def _explain_flags(parser: ArgumentParser) -> None:
+    parser.add_argument("model", help="folder that `hf-embinit retokenize` wrote")
+    parser.add_argument("tokens", nargs="+", help="tokens of its tokenizer: their spelling or their text")
+    flag(parser, "side", choices=("source", "target"), help="which of two vocabularies")
+    flag(parser, "most", type=int, default=10, metavar="N", help="old tokens shown for each (default: 10)")
+
+
+def _explain(args: Namespace) -> Answer:
+    from ..vocabulary import explain_tokens
+
+    found = explain_tokens(Path(args.model), args.tokens, side=args.side)
+    lines, data = [], list[dict[str, Any]]()
+    for one in found:
+        shown = ", ".join(f"{weight.token!r} {weight.value:.3f}" for weight in one.weights[: args.most])
+        more = len(one.weights) - args.most
+        rest = f" and {more} more" if more > 0 else ""
+        part = f" ({one.part} rows)" if one.part else ""
+        lines.append(f"{one.token!r}{part}: {one.step}{': ' if shown else ''}{shown}{rest}")
+        weights = [[weight.token, weight.value] for weight in one.weights]
+        data.append({"token": one.token, "part": one.part, "step": one.step, "weights": weights})
+    return Answer("\n".join(lines), data)
+
+
+EXPLAIN = Command(
+    summary="say what the rows of tokens are made of, after retokenize",
+    description="Prints for each token the step that made its row (copied by role, overlap, method, pieces, "
+    "mean, random) and the old tokens that it is the weighted sum of, the largest weight first.",
+    examples=("hf-embinit explain out Straße", "hf-embinit explain out Haus Hund --most 3 --json"),
+    add_flags=_explain_flags,
+    run=_explain,
+)
