@@ -32,8 +32,6 @@ def test_a_checkpoint_gets_another_tokenizer(folder: Path, capsys: pytest.Captur
     new = AutoTokenizer.from_pretrained(out)
     assert new.get_vocab() == tokenizer("unigram", 400).get_vocab()
     assert {finding.code for finding in hf_embinit.doctor(out)} <= {"equal_rows"}
-    with pytest.raises(hf_embinit.EmbinitError, match="no_such"):
-        hf_embinit.open_checkpoint(folder / "no_such")
 
 
 def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +47,7 @@ def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.Capture
     old = AutoTokenizer.from_pretrained(folder / "model")
     word = next(t[1:] for t in new.get_vocab() if t[:1] == "▁" and len(old.tokenize(t[1:])) == 2)
     data = json.loads(embinit(capsys, "explain", folder / "out", word, "--json")[1])
-    assert data[0]["weights"] == [[piece, 0.5] for piece in old.tokenize(word)] or data[0]["step"] == "pieces"
+    assert sorted(data[0]["weights"]) == sorted([piece, 0.5] for piece in old.tokenize(word))
     assert data[1]["part"] == "output" and data[1]["weights"] == [[old.tokenize(word)[0], 1.0]]
 
 
