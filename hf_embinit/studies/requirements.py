@@ -97,6 +97,8 @@ def _look(kind: str, name: str, launch: Launch, run: Run) -> tuple[str | None, s
     path = Path(name).expanduser()
     if path.exists() or (":" in name and Path(name.rpartition(":")[0]).exists()):
         return str(path), ""
+    if kind == "model" and launch.data_dir is None and (folder := find_folder(name, None)) is not None:
+        return str(folder), ""
     if kind == "vectors" and name == "glove":
         return None, (
             "not on the Hub; get glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (German: "

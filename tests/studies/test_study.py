@@ -11,8 +11,9 @@ import pytest
 from builders import ROOT
 from builders.studies import STUDY
 
-from hf_embinit import get_initializer
+import hf_embinit.retokenize  # noqa: F401  # its methods are known then
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
+from hf_embinit.initializers import read_init
 from hf_embinit.report import AnalysisArguments
 from hf_embinit.studies.files import read_study_file
 from hf_embinit.studies.study import STUDIES, list_studies, load_study
@@ -24,7 +25,7 @@ PAPERS = [*(f"table{i}" for i in range(1, 9)), "figure1", *(f"zhang{i}" for i in
 
 
 def test_every_table_of_the_papers_has_a_study() -> None:
-    assert {*PAPERS, "butterfly", "hewitt", "orthogonal"} <= set(list_studies())
+    assert {*PAPERS, "butterfly", "hewitt", "orthogonal", "retokenize"} <= set(list_studies())
 
 
 @pytest.mark.parametrize("name", list_studies())
@@ -39,7 +40,7 @@ def test_studies_expand_into_runs_of_recipes_that_exist(name: str, tmp_path: Pat
             for need in run.needs:
                 assert need in {other.name for other in study.runs}
             if run.arguments.get("init") is not None:
-                get_initializer(run.arguments["init"])
+                read_init(run.arguments["init"])
         for cell in study.cells:
             for value in cell.values:
                 assert value.relative_to is None or value.relative_to in study.columns
