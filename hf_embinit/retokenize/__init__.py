@@ -7,7 +7,14 @@ methods into the registry of initialisers, which it therefore gives on, complete
 from __future__ import annotations
 
 from ..initializers import get_initializer, list_initializers, register_initializer
-from . import from_donor, from_encoder, from_parallel, from_vectors, methods  # they register their methods
+from . import (  # they register their methods
+    from_donor,
+    from_encoder,
+    from_parallel,
+    from_vectors,
+    methods,
+    spans,
+)
 from .alignment import AlignmentCounts, count_alignments
 from .chain import complete, mean_of, piece_means
 from .coefficients import Coefficients, Step, Weight
@@ -47,5 +54,6 @@ __all__ = [
     "register_initializer",
     "role_map",
     "rows_of_table",
+    "spans",
     "split_tokens",
 ]
