@@ -38,8 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and prints its answer; returns the exit code, see `EXIT_CODES`."""
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = _parser()
-    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        _complain(str(UnknownNameError("command", argv[0], COMMANDS)))
+    if argv and argv[0] not in (*COMMANDS, "-h", "--help", "--version"):
+        kind = "flag before a command" if argv[0].startswith("-") else "command"
+        _complain(str(UnknownNameError(kind, argv[0], COMMANDS)))
         return BAD_COMMAND_LINE
     try:
         args = parser.parse_args(argv)

@@ -43,9 +43,12 @@ NotNegative = Annotated[float, Wanted("a finite number at least 0", lambda x: x 
 Positive = Annotated[float, Wanted("a finite number above 0", lambda x: x > 0)]
 Share = Annotated[float, Wanted("a number above 0 and at most 1", lambda x: 0 < x <= 1)]
 Count = Annotated[int, Wanted("a whole number of 1 or more", lambda n: n >= 1)]
+AtLeastTwo = Annotated[int, Wanted("a whole number of 2 or more", lambda n: n >= 2)]
 CountOrZero = Annotated[int, Wanted("a whole number of 0 or more", lambda n: n >= 0)]
 RowId = Annotated[int, Wanted("an id, 0 or more", lambda n: n >= 0)]
 Seed = Annotated[int, Wanted("an integer from 0 to 2**64 - 1", lambda n: 0 <= n < 2**64)]
+TrainingSeed = Annotated[int, Wanted("an integer from 0 to 2**32 - 1", lambda n: 0 <= n < 2**32)]
+"""NumPy's, too, which transformers seeds."""
 Text = Annotated[str, Wanted("a text that is not empty", lambda text: bool(text.strip()))]
 
 
@@ -128,17 +131,27 @@ def check_fields(record: Any, *names: str) -> None:
         check(name, getattr(record, name), hints[name])
 
 
+def check_flags(record: Any) -> None:
+    """`check_fields` for a dataclass of a command line: the message names the flag, `--max_length 0`."""
+    for name, hint in _hints_of(record.__class__).items():
+        check(name, getattr(record, name), hint, as_flag=True)
+
+
 @functools.cache
 def _hints_of(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def check(name: str, value: Any, hint: Any) -> None:
-    """Raises `InvalidArgumentError` unless `value`, given as `name`, is what the annotation `hint` says."""
+def check(name: str, value: Any, hint: Any, *, as_flag: bool = False) -> None:
+    """Raises `InvalidArgumentError` unless `value`, given as `name`, is what the annotation `hint` says.
+
+    `as_flag` is for what was given on a command line, as `--name value`.
+    """
     found = mismatch(hint, value)
     if found is not None:
-        given = f"{name} has {shown(found.value)}" if found.inside else f"{name}={shown(value)}"
+        name, between = (f"--{name}", " ") if as_flag else (name, "=")
+        given = f"{name} has {shown(found.value)}" if found.inside else f"{name}{between}{shown(value)}"
         raise InvalidArgumentError(f"{given}: expected {found.wanted}")
 
 

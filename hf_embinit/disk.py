@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from .errors import FileWriteError
 
@@ -37,6 +39,18 @@ def disk_problem(error: BaseException) -> str | None:
             return f"{where}: {_DISK[number]}" if where else _DISK[number]
         link = link.__cause__ or link.__context__
     return None
+
+
+def check_file(path: str | os.PathLike[str], flag: str) -> None:
+    """Raises `FileWriteError`, which names `flag`, for a path that no file can be written to."""
+    path = Path(path)
+    with writing(f"{flag} {path}"):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        nearest = next(folder for folder in path.absolute().parents if folder.exists())
+        number = errno.EACCES if nearest.is_dir() else errno.ENOTDIR
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            raise OSError(number, os.strerror(number), str(nearest))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from .disk import disk_problem
 from .errors import EmbinitError, RunFolderError
 
 
@@ -46,12 +47,22 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
             os.close(folder)
 
 
-def check_output(folder: str | os.PathLike[str]) -> None:
-    """Raises `RunFolderError` for a folder that is not empty, before any work."""
+def check_output(folder: str | os.PathLike[str], flag: str = "--output_dir") -> None:
+    """Raises `RunFolderError` for a folder that is not empty or cannot be made, before any work.
+
+    `flag` is what the folder was given as.
+    """
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        kind = "is not empty" if path.is_dir() else "is a file"
-        raise RunFolderError(f"--output_dir {folder} {kind}: choose another folder, or delete it")
+    if not os.fspath(folder):
+        raise RunFolderError(f"{flag} '' is no folder: give the name of a new one")
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            kind = "is not empty" if path.is_dir() else "is a file"
+            raise RunFolderError(f"{flag} {folder} {kind}: choose another folder, or delete it")
+    except OSError as error:
+        if isinstance(error, EmbinitError):
+            raise
+        raise RunFolderError(f"{flag} {folder} cannot be used: {disk_problem(error) or error}") from error
 
 
 @contextlib.contextmanager
@@ -74,6 +85,8 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     except EmbinitError:
         raise
     except OSError as error:
-        raise RunFolderError(f"--output_dir {folder} cannot be written: {error}") from error
+        raise RunFolderError(
+            f"--output_dir {folder} cannot be written: {disk_problem(error) or error}"
+        ) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)

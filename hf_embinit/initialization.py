@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .arguments import Seed, Tokenizer, checked
 from .errors import InvalidArgumentError
-from .initializers import list_initializers
+from .initializers import table_initializer
 from .measures import embedding_statistics
 from .rows import MadeRows, RowRequest, VectorSource, make_rows
 from .tables import EmbeddingTables
@@ -121,12 +121,7 @@ def initialize(
         target_vectors=target_vectors,
         allow_pickle=allow_pickle,
     )
-    if request.record.purpose != "table":
-        names = ", ".join(r.name for r in list_initializers(purpose="table"))
-        raise InvalidArgumentError(
-            f"init {init!r} makes rows beside an existing table (use hf_embinit.patch or expand_vocabulary); "
-            f"whole tables are made by: {names}"
-        )
+    table_initializer(init)
     tables = EmbeddingTables(model)
     counts = {"target": target_token_counts}
     made = [m for m in make_rows(tables, request) if isinstance(m, MadeRows)]

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hf_embinit.arguments import Count, Positive, Seed, Text
 from hf_embinit.training import flag, parse_arguments, run_main
 
 CONTROL = ["<|im_start|>", "<|im_end|>"]
@@ -44,14 +45,14 @@ class ChatArguments:
         None, "Hub id or folder of the tokenizer whose chat template is copied. Default: ChatML's."
     )
     init: str = flag("mean", "Initialiser of the new rows, by name or name:option=value.")
-    output_dir: str = flag("runs/chat_tokens", "Folder for `adapter` and `merged`.")
-    max_train_samples: int = flag(2000, "Conversations to train on.")
-    max_steps: int = flag(200, "Optimizer steps.")
-    learning_rate: float = flag(2e-3, "Learning rate of adapter and new rows.")
-    rank: int = flag(16, "LoRA's rank.")
-    batch_size: int = flag(16, "Conversations a step.")
+    output_dir: Text = flag("runs/chat_tokens", "Folder for `adapter` and `merged`.")
+    max_train_samples: Count = flag(2000, "Conversations to train on.")
+    max_steps: Count = flag(200, "Optimizer steps.")
+    learning_rate: Positive = flag(2e-3, "Learning rate of adapter and new rows.")
+    rank: Count = flag(16, "LoRA's rank.")
+    batch_size: Count = flag(16, "Conversations a step.")
     use_cpu: bool = flag(False, "Stay off the GPU.")
-    seed: int = flag(0, "Seed of the new rows, the adapter and the order of the conversations.")
+    seed: Seed = flag(0, "Seed of the new rows, the adapter and the order of the conversations.")
 
 
 def conversation(caption: str) -> dict[str, Any]:
@@ -77,19 +78,24 @@ def main() -> None:
     (args,) = parse_arguments((ChatArguments,), lambda known: {}, description=__doc__ or "")
     # after --help, which answers without them
     from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline, set_seed
+    from transformers import pipeline, set_seed
     from trl import SFTConfig, SFTTrainer, chat_template_utils
 
     import hf_embinit
+    from hf_embinit.files import check_output
+    from hf_embinit.hub import load_pretrained_tokenizer
     from hf_embinit.initializers import read_init
-    from hf_embinit.tasks import caption_language_model
+    from hf_embinit.tasks import caption_language_model, load_causal_lm, own_tokenizer
     from hf_embinit.tasks.language_modeling import load_texts
 
     init, options = read_init(args.init)
     output = Path(args.output_dir)
     source = str(caption_language_model()) if args.model == "captions" else args.model
-    model = AutoModelForCausalLM.from_pretrained(source)
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    check_output(output)
+    tokenizer = own_tokenizer(source, None, [])
+    model = load_causal_lm(source, dtype="auto")
+    if args.template is not None:
+        load_pretrained_tokenizer(args.template, f"--template {args.template!r}")
     template = args.template or chatml(tokenizer, output / "template")
     old_rows = model.get_input_embeddings().num_embeddings
     set_seed(args.seed)
@@ -123,7 +129,7 @@ def main() -> None:
     trainer.save_model(str(output / "adapter"))
 
     # the base as it was, the adapter on it, one plain checkpoint, and what it answers
-    base = AutoModelForCausalLM.from_pretrained(source)
+    base = load_causal_lm(source, dtype="auto")
     merged = hf_embinit.merge_adapter(hf_embinit.load_adapter(base, output / "adapter"), tokenizer)
     merged.save_pretrained(output / "merged")
     tokenizer.save_pretrained(output / "merged")

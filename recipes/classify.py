@@ -28,6 +28,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from hf_embinit import training
+from hf_embinit.arguments import Count, Text
 from hf_embinit.tasks.classification import DATASETS, TASK, preset
 from hf_embinit.training import SampleArguments, SurgeryArguments, VanillaArguments, flag, parse_arguments
 
@@ -38,7 +39,7 @@ class ModelArguments(VanillaArguments):
 
     model: str = flag("vanilla", "`vanilla`, an encoder built here, or a trained model by folder or Hub id.")
     freeze_embeddings: bool | None = flag(None, "Vanilla: keep the embedding table as initialised.")
-    min_frequency: int | None = flag(
+    min_frequency: Count | None = flag(
         None,
         "Vanilla: tokens seen fewer times than this in the training text become <unk>. Default: 2.",
     )
@@ -55,8 +56,8 @@ class DataArguments(SampleArguments):
         "the others GLUE, whose own test labels are not published.",
     )
     text_columns: list[str] | None = flag(None, "The column of the texts, or the two columns of the pairs.")
-    language: str = flag("en", "Language of the texts, for `--tokenizer words`.")
-    max_length: int = flag(128, "Longest text or pair, in tokens; longer ones are cut.")
+    language: Text = flag("en", "Language of the texts, for `--tokenizer words`.")
+    max_length: Count = flag(128, "Longest text or pair, in tokens; longer ones are cut.")
 
 
 def defaults(known: Namespace) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hf_embinit.arguments import Seed, Text
 from hf_embinit.training import flag, parse_arguments, run_main
 
 
@@ -29,8 +30,8 @@ class Arguments:
 
     tokenizer: str = flag("google-bert/bert-base-chinese", "Hub id or folder of a tokenizer.")
     reference: str = flag("google-bert/bert-base-uncased", "Hub id or folder of the one compared with.")
-    output_dir: str = flag("runs/compare_vocabularies", "Folder for results.json.")
-    seed: int = flag(0, "Changes nothing: nothing is drawn at random.")
+    output_dir: Text = flag("runs/compare_vocabularies", "Folder for results.json.")
+    seed: Seed = flag(0, "Changes nothing: nothing is drawn at random.")
 
 
 def main() -> None:

@@ -18,11 +18,10 @@ position of validation text before any training, and the model is fine-tuned wit
 every 20 steps. The first command runs offline: it trains a small model on embedded text (once, then
 cached) and adds words of the captions to it.
 
-Each initialiser has a run folder of its own, `<output_dir>/<init>`
-(`mean_cov:scale=auto` in `mean_cov-scale-auto`), with the model, `results.json` and a
-card; the comparison is in `<output_dir>/README.md`, `summary.json` and `figures/`. Interrupted studies go
-on with the same command: finished initialisers are not run again. `--push_to_hub --hub_model_id user/name`
-publishes the run folders, each as `user/name-<init>`.
+Each initialiser has a run folder of its own, `<output_dir>/<init>` (`mean_cov:scale=auto` in
+`mean_cov-scale-auto`), with the model, `results.json` and a card; the comparison is in
+`<output_dir>/README.md`, `summary.json` and `figures/`. Interrupted studies go on with the same command.
+`--push_to_hub --hub_model_id user/name` publishes the run folders, each as `user/name-<init>`.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from typing import Any
 from transformers import TrainingArguments
 
 from hf_embinit import training
+from hf_embinit.arguments import AtLeastTwo, Count, CountOrZero
 from hf_embinit.tasks.expansion import TASK, preset
 from hf_embinit.training import FileArguments, flag, parse_arguments, run_main
 
@@ -54,8 +54,8 @@ class ExpansionArguments:
         "Initialisers of the new rows, each a name or name:option=value, such as mean_cov:scale=auto; "
         "`python -m hf_embinit list` shows them.",
     )
-    num_new_tokens: int = flag(100, "Words to add, in tokens.")
-    min_count: int = flag(2, "Words seen fewer times than this are never added.")
+    num_new_tokens: Count = flag(100, "Words to add, in tokens.")
+    min_count: Count = flag(2, "Words seen fewer times than this are never added.")
 
 
 @dataclass
@@ -66,9 +66,9 @@ class DataArguments(FileArguments):
         "captions", f"One of {', '.join(TASK.datasets)}, a folder with train/validation files, or a Hub id."
     )
     dataset_config: str | None = flag(None, "Configuration of a Hub data set.")
-    block_size: int = flag(128, "Length of a training sequence, in tokens.")
-    max_eval_blocks: int = flag(64, "Validate on this many sequences, spread over the text; 0 takes all.")
-    max_kl_positions: int = flag(8192, "Positions of validation text that KL(p || p') is taken at.")
+    block_size: AtLeastTwo = flag(128, "Length of a training sequence, in tokens.")
+    max_eval_blocks: CountOrZero = flag(64, "Validate on this many sequences of all the text; 0 takes all.")
+    max_kl_positions: Count = flag(8192, "Positions of validation text that KL(p || p') is taken at.")
 
 
 def defaults(known: Namespace) -> dict[str, Any]:

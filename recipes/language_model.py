@@ -34,6 +34,7 @@ from typing import Any
 from transformers import TrainingArguments, set_seed
 
 from hf_embinit import training
+from hf_embinit.arguments import AtLeastTwo, Count, CountOrZero, Text
 from hf_embinit.tasks.language_modeling import ALIASES, DATASETS, TASK, preset
 from hf_embinit.training import TestFileArguments, TwinArguments, VanillaArguments, flag, parse_arguments
 
@@ -46,7 +47,7 @@ class ModelArguments(VanillaArguments):
         "vanilla",
         "`vanilla`, a new decoder, or a trained causal LM by folder (also one in HF_EMBINIT_DATA) or Hub id.",
     )
-    min_frequency: int | None = flag(
+    min_frequency: Count | None = flag(
         None,
         "Tokens seen fewer times than this in the training text become <unk>. Default: 2 for words; a "
         "pre-trained tokenizer keeps its whole vocabulary.",
@@ -67,9 +68,9 @@ class DataArguments(TestFileArguments):
         "stories", f"One of {', '.join(DATASETS)}, a folder with train/validation/test files, or a Hub id."
     )
     dataset_config: str | None = flag(None, "Configuration of a Hub data set.")
-    language: str = flag("en", "Language of the texts, for --tokenizer words.")
-    block_size: int = flag(128, "Length of a sequence, in tokens.")
-    max_eval_blocks: int = flag(
+    language: Text = flag("en", "Language of the texts, for --tokenizer words.")
+    block_size: AtLeastTwo = flag(128, "Length of a sequence, in tokens.")
+    max_eval_blocks: CountOrZero = flag(
         0, "While training, validate on this many sequences, spread over the text; 0 takes all."
     )
 

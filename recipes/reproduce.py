@@ -27,6 +27,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hf_embinit.arguments import Count, CountOrZero, NotNegative, Text
 from hf_embinit.training import flag, parse_arguments, run_main
 
 
@@ -37,7 +38,7 @@ class Arguments:
     study: str = field(
         metadata={"help": "Name of the table (`list` shows them), or a .yaml file of your own."}
     )
-    output_dir: str = flag(
+    output_dir: Text = flag(
         "runs/reproduce",
         "Folder for runs/ (shared by all tables) and for <table>/ with what was made of them.",
     )
@@ -46,17 +47,17 @@ class Arguments:
     only: list[str] = flag(
         [], "Patterns of column/row, or of a column or a row alone: 'multi30k/words-*' sst2."
     )
-    seeds: int | None = flag(None, "Seeds of every cell. Default: as many as the paper's.")
+    seeds: Count | None = flag(None, "Seeds of every cell. Default: as many as the paper's.")
     set: list[str] = flag(
         [],
         "argument=value for every run, or pattern:argument=value for some cells; named in the table. "
         "Several follow one flag: --set a=1 'sst2/*:b=2'.",
     )
-    max_runs: int | None = flag(None, "Start at most this many runs; 0 only writes the table.")
+    max_runs: CountOrZero | None = flag(None, "Start at most this many runs; 0 only writes the table.")
     smoke: bool = flag(False, "Tiny models on embedded data: does all of it work?")
     retry_failed: bool = flag(False, "Run those again that failed twice before.")
     data_dir: str | None = flag(None, "Folder with a sub-folder for each data set. Default: HF_EMBINIT_DATA.")
-    workers: int = flag(1, "Runs at a time on this machine; GPUs are shared evenly.")
+    workers: Count = flag(1, "Runs at a time on this machine; GPUs are shared evenly.")
     accelerate_config: str | None = flag(
         None, "accelerate's config file: DDP, FSDP or DeepSpeed inside each run."
     )
@@ -64,8 +65,8 @@ class Arguments:
     cluster: str | None = flag(
         None, "Run on a Ray cluster: its address, `auto`, or `local` to start one here."
     )
-    cpus_per_run: float = flag(1, "CPUs that a run asks the Ray cluster for.")
-    gpus_per_run: float = flag(0, "GPUs, or a share of one, that a run asks it for.")
+    cpus_per_run: NotNegative = flag(1, "CPUs that a run asks the Ray cluster for.")
+    gpus_per_run: NotNegative = flag(0, "GPUs, or a share of one, that a run asks it for.")
 
 
 def main() -> None:

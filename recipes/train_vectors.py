@@ -21,10 +21,12 @@ What they were trained on is kept beside them (en.300d.json), and with every run
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hf_embinit.arguments import Count, Positive, Seed, Text
 from hf_embinit.training import parse_arguments, run_main
 
 
@@ -39,10 +41,10 @@ class CorpusArguments:
             "(`multi30k:de`). Names are looked for in --data_dir, then in HF_EMBINIT_DATA, then on the Hub."
         }
     )
-    language: str = field(
+    language: Text = field(
         metadata={"help": "Language of the text; one that spaCy does not know takes its rules for any."}
     )
-    output: str = field(
+    output: Text = field(
         metadata={"help": "File to write: a line `n D`, then a line `word x1 ... xD` for each word."}
     )
     data_dir: str | None = field(
@@ -57,17 +59,17 @@ class CorpusArguments:
 class GloveArguments:
     """How the vectors are trained."""
 
-    dim: int = field(default=300, metadata={"help": "Width of the vectors, in dimensions."})
-    window: int = field(default=10, metadata={"help": "Words to either side that count as context."})
-    min_count: int = field(default=2, metadata={"help": "Words seen fewer times than this have no vector."})
-    x_max: float = field(
+    dim: Count = field(default=300, metadata={"help": "Width of the vectors, in dimensions."})
+    window: Count = field(default=10, metadata={"help": "Words to either side that count as context."})
+    min_count: Count = field(default=2, metadata={"help": "Words seen fewer times than this have no vector."})
+    x_max: Positive = field(
         default=10.0, metadata={"help": "Co-occurrences from which on a pair has full weight."}
     )
-    alpha: float = field(default=0.75, metadata={"help": "Exponent of the weight of rarer pairs."})
-    epochs: int = field(default=25, metadata={"help": "Passes over the co-occurring pairs."})
-    learning_rate: float = field(default=0.05, metadata={"help": "AdaGrad's initial learning rate."})
-    batch_size: int = field(default=100_000, metadata={"help": "Pairs a batch, at most."})
-    seed: int = field(
+    alpha: Positive = field(default=0.75, metadata={"help": "Exponent of the weight of rarer pairs."})
+    epochs: Count = field(default=25, metadata={"help": "Passes over the co-occurring pairs."})
+    learning_rate: Positive = field(default=0.05, metadata={"help": "AdaGrad's initial learning rate."})
+    batch_size: Count = field(default=100_000, metadata={"help": "Pairs a batch, at most."})
+    seed: Seed = field(
         default=0, metadata={"help": "Seed of the initial vectors and of the order of the pairs."}
     )
     device: str = field(default="cpu", metadata={"help": "Device to train on, such as cpu or cuda."})
@@ -99,13 +101,15 @@ def main() -> None:
     # after --help, which answers without them
     from tqdm.auto import tqdm
 
-    from hf_embinit.cards import publish_embeddings
+    from hf_embinit.cards import prepare_vectors_push, publish_embeddings
+    from hf_embinit.disk import check_file
     from hf_embinit.hub import HubRepository
     from hf_embinit.models import WordSegmenter
     from hf_embinit.records import collect_versions
     from hf_embinit.tasks import load_texts, texts_digest
     from hf_embinit.vectors import train_glove, write_vectors
 
+    check_file(corpus.output, "--output")
     access = {"private": hub.hub_private_repo, "token": hub.hub_token}
     if hub.push_to_hub:  # a token or a name that cannot work ends here, before any work
         hub.hub_model_id = HubRepository(hub.hub_model_id or Path(corpus.output).stem, **access).repo_id
@@ -117,6 +121,10 @@ def main() -> None:
         read = read if corpus.keep_duplicates else list(dict.fromkeys(read))
         corpora.append({"corpus": part, "texts": len(read), "sha256": texts_digest(read)})
         texts += read
+    made_of = {"corpora": corpora, "language": corpus.language, **vars(settings)}
+    request = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+    if hub.push_to_hub:
+        prepare_vectors_push(hub.hub_model_id, request, **access)
     segmented = WordSegmenter(corpus.language)(texts)
     sentences = (words for words, _ in tqdm(segmented, total=len(texts), desc="tokenizing", unit="text"))
     vectors = train_glove(sentences, **vars(settings))
@@ -125,6 +133,7 @@ def main() -> None:
         "language": corpus.language,
         "keep_duplicates": corpus.keep_duplicates,
         **(vectors.provenance or {}),
+        "request": request,
         "versions": collect_versions(),
     }
     write_vectors(corpus.output, vectors)

@@ -13,10 +13,9 @@
         --vectors de.300d.txt --target_vectors glove.840B.300d.zip
     accelerate launch recipes/translate.py settings.yaml --init xavier --seed 1
 
-The first runs offline on the embedded captions corpus in about three minutes on two cores. The settings of a
-data set are those of Kim et al. 2024, Table 5, where the paper has them; any flag overrides.
-`--resume_from_checkpoint last` continues an interrupted run. `--push_to_hub --hub_model_id user/name`
-publishes the finished one: trained and initialised model, record, figures and card.
+The first runs offline on embedded captions in about three minutes on two cores. The settings of a data set
+are those of Kim et al. 2024, Table 5, where the paper has them; any flag overrides. `--resume_from_checkpoint
+last` goes on with an interrupted run, `--push_to_hub --hub_model_id user/name` publishes the finished one.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from hf_embinit import training
+from hf_embinit.arguments import Count, Text
 from hf_embinit.tasks.translation import DATASETS, TASK, preset
 from hf_embinit.training import SampleArguments, VanillaArguments, flag, parse_arguments, run_main
 
@@ -56,18 +56,18 @@ class DataArguments(SampleArguments):
         "captions", f"One of {', '.join(DATASETS)}, a folder with train/validation/test files, or a Hub id."
     )
     dataset_config: str | None = flag(None, "Configuration of a Hub data set.")
-    source_lang: str = flag(
+    source_lang: Text = flag(
         "de", "Language translated from; one that spaCy does not know takes its rules for any."
     )
-    target_lang: str = flag("en", "Language translated into.")
+    target_lang: Text = flag("en", "Language translated into.")
     source_column: str | None = flag(None, "Column of the source texts. Default: that of the language.")
     target_column: str | None = flag(None, "Column of the target texts. Default: that of the language.")
-    min_frequency: int = flag(
+    min_frequency: Count = flag(
         2, "Tokens seen fewer times than this in the training text become <unk>; the data set's own default."
     )
-    max_source_length: int = flag(128, "Longest source, in tokens; longer ones are cut.")
-    max_target_length: int = flag(128, "Longest target, in tokens, also when generating.")
-    num_beams: int = flag(1, "Beams when generating; 1 is greedy search.")
+    max_source_length: Count = flag(128, "Longest source, in tokens; longer ones are cut.")
+    max_target_length: Count = flag(128, "Longest target, in tokens, also when generating.")
+    num_beams: Count = flag(1, "Beams when generating; 1 is greedy search.")
 
 
 def defaults(known: Namespace) -> dict[str, Any]:

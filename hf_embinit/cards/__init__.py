@@ -4,7 +4,7 @@ Nothing here trains or measures: numbers come from records. Commits are made by 
 """
 
 from .cards import CARD_SAMPLES, hub_dataset, render_card, run_pages, write_card
-from .embeddings_publishing import publish_embeddings
+from .embeddings_publishing import prepare_vectors_push, publish_embeddings
 from .publishing import Publication, PushTarget, planned_files, prepare_push, publish
 from .readme import PAPERS, render_readme
 from .reference_cards import reference_cards, write_reference_cards
@@ -17,6 +17,7 @@ __all__ = [
     "hub_dataset",
     "planned_files",
     "prepare_push",
+    "prepare_vectors_push",
     "publish",
     "publish_embeddings",
     "reference_cards",

@@ -52,6 +52,10 @@ def publish_embeddings(
 
     Raises `InvalidArgumentError` when tokens and rows do not fit together, and `PublishError`.
     """
+    request = None
+    if not isinstance(source, (PreTrainedModel, Tensor)):
+        source = load_vectors(source, table=table)
+        request = (source.provenance or {}).get("request")
     name, chosen, matrix, events, tokenizer = _read(source, tokenizer, table)
     tokenizer, tokens = _one_sided(tokenizer, _side(chosen))
     if len(tokens) > len(matrix):
@@ -68,6 +72,8 @@ def publish_embeddings(
         "digest": digest,
         "version": package_version(),
     }
+    if request is not None:
+        extract["request"] = request
     check_table(matrix.float(), "source")
     statistics = embedding_statistics(matrix.float())
     config: dict[str, Any] = {
@@ -78,12 +84,8 @@ def publish_embeddings(
     repository = HubRepository(repo_id, private=private, token=token)
     main = repository.main()
     if not overwrite:
-        check_readme(repository, main)
-        if main.paths - {".gitattributes", "README.md"} and not _same(repository, main, extract):
-            raise PublishError(
-                f"{repository.repo_id} is taken: it holds something other than these rows of {chosen} of "
-                f"{name}. Choose another name, or replace it with overwrite=True."
-            )
+        same = {key: extract[key] for key in ("event", "table", "digest")}
+        _check_free(repository, main, same, f"these rows of {chosen} of {name}")
     card = embeddings_page(repository.repo_id, config["embinit"], statistics, digest, license)
     main.add(
         {
@@ -95,6 +97,30 @@ def publish_embeddings(
     )
     commit, _ = repository.commit(main, None, f"Embeddings: {chosen} of {name}")
     return Publication(repository.repo_id, f"{repository.api.endpoint}/{repository.repo_id}", commit, None)
+
+
+def prepare_vectors_push(
+    repo_id: str, request: str, *, private: bool | None = None, token: str | None = None
+) -> None:
+    """Checks before vectors are trained that they can be published as `repo_id`.
+
+    `request` is the digest of all that decides on the rows, which `PretrainedVectors.provenance` has under
+    that name. Raises `PublishError` when the repository holds anything but the vectors of an earlier run of
+    the same request.
+    """
+    repository = HubRepository(repo_id, private=private, token=token)
+    same = {"event": "extract", "request": request}
+    _check_free(repository, repository.main(), same, "vectors of this corpus and these settings")
+
+
+def _check_free(repository: HubRepository, main: Branch, same: Mapping[str, Any], what: str) -> None:
+    """Raises `PublishError` when the repository holds something whose last event is not the `same`."""
+    check_readme(repository, main)
+    if main.paths - {".gitattributes", "README.md"} and not _same(repository, main, same):
+        raise PublishError(
+            f"{repository.repo_id} is taken: it holds something other than {what}. Choose another name, or "
+            "replace it with overwrite=True."
+        )
 
 
 def _read(
@@ -117,7 +143,7 @@ def _read(
                 f"source is a tensor of {source.dtype} {list(source.shape)}, expected floats [V, D]"
             )
         return "a tensor", table or _TENSOR, source, [], tokenizer
-    vectors = load_vectors(source, table=table)
+    vectors: PretrainedVectors = source
     name = shorten(vectors.name)
     chosen = str(vectors.report.get("table") or _TENSOR)
     if "table" not in vectors.report:  # a file of vectors: words
@@ -186,14 +212,12 @@ def _tokenizer_files(tokenizer: Any) -> dict[str, bytes]:
     return found
 
 
-def _same(repository: HubRepository, main: Branch, extract: Mapping[str, Any]) -> bool:
-    """Whether a repository holds an earlier publication of the same rows."""
+def _same(repository: HubRepository, main: Branch, same: Mapping[str, Any]) -> bool:
+    """Whether the last event of what a repository holds has the same values."""
     found: Any = None
     if {_CONFIG, LIST_NAME} <= main.paths:
         with suppress(ValueError, RecursionError):
             found = json.loads(repository.read(_CONFIG, main.head))
     events = found.get("embinit") if isinstance(found, dict) else None
     last = events[-1] if isinstance(events, list) and events else None
-    return isinstance(last, dict) and all(
-        last.get(key) == extract[key] for key in ("event", "table", "digest")
-    )
+    return isinstance(last, dict) and all(last.get(key) == value for key, value in same.items())

@@ -17,7 +17,7 @@ from ..arguments import FilePath, Text, checked
 from ..display import printable
 from ..errors import InvalidArgumentError, PublishError, RunFolderError
 from ..foreign import read_json
-from ..hub import INIT_BRANCH, LIST_NAME, Branch, HubRepository
+from ..hub import INIT_BRANCH, LIST_NAME, Branch, HubRepository, check_repo_id
 from ..manifest import read_manifest
 from ..records import (
     NO_EFFECT,
@@ -114,6 +114,7 @@ def planned_files(
 ) -> dict[str, dict[str, int]]:
     """What `publish` would send, without asking the Hub: branch -> path -> bytes."""
     run = _read_run(Path(run_folder), license)
+    check_repo_id(repo_id)
     init = {**run.files.initialised, **run.init_pages(repo_id)} if run.files.initialised else {}
     main = {**run.files.trained, **run.pages(repo_id, "0" * 40 if init else None)}
     return {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..display import markdown_table
-from ..errors import RunFolderError
+from ..errors import DataNotFoundError, RunFolderError
 from ..records import RESULTS_NAME, RunRecord, read_record, write_text
 from ..tasks import task_of
 from . import text as words
@@ -23,24 +23,29 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
 
     Records of other things (reports, comparisons) are left out, and so are runs on a part of their data and
     pairs of models, which only tables show. A card links its record relative to `folder`. The same records
-    give the same text.
+    give the same text. Raises `DataNotFoundError` when there is none.
     """
     results, folder = Path(results), Path(folder)
     cards: dict[str, str] = {}
-    rows = []
+    rows, records = [], 0
     for path in sorted(results.rglob(RESULTS_NAME)):
         try:
             record = read_record(path)
         except RunFolderError:
             continue
+        records += 1
         if any(record.arguments.get(name) for name in _NOT_SHOWN):
             continue
         place = path.parent.relative_to(results)
-        name = "-".join(place.parts) + ".md"
+        name = f"{'-'.join(place.parts) or results.resolve().name}.md"
         cards[name] = _card(record, path.parent, folder)
         score = next((f"{metric} {value}" for metric, value, _ in shown_scores(record)), "")
         cells = [f"[{place}]({name})", record.task.replace("_", " "), words.base_name(record.dataset)]
         rows.append([*cells, f"`{record.init}`", str(record.seed), score])
+    if not records:
+        raise DataNotFoundError(
+            f"no run's {RESULTS_NAME} below {str(results)!r}: give the folder of one or more finished runs"
+        )
     header = ["run", "task", "data", "initializer", "seed", "first score"]
     cards[INDEX] = "\n".join(
         [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from ..errors import DataNotFoundError
+from ..foreign import reading
 from .command import Answer, Command, flag
 
 
@@ -22,12 +24,16 @@ def _run(args: Namespace) -> Answer:
     from ..cards import render_readme, write_reference_cards
     from ..records import write_text
 
+    readme = None
+    if args.readme:
+        with reading(f"--readme {args.readme}", DataNotFoundError):
+            text = Path(args.readme).read_text(encoding="utf-8")
+        readme = render_readme(text, Path(args.results))
     written = write_reference_cards(args.results, args.folder)
     lines = [f"{len(written)} cards in {args.folder}"]
-    if args.readme:
-        path = Path(args.readme)
-        write_text(path, render_readme(path.read_text(encoding="utf-8"), Path(args.results)))
-        lines.append(f"tables of {path}")
+    if readme is not None:
+        write_text(args.readme, readme)
+        lines.append(f"tables of {args.readme}")
     return Answer("\n".join(lines), {"cards": written, "readme": args.readme})
 
 

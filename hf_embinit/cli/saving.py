@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, NoSafetensorsError
@@ -81,8 +82,12 @@ def add_link_flag(parser: ArgumentParser) -> None:
 
 
 def load_tokenizer(args: Namespace, *, required: bool = True) -> Any:
-    """The tokenizer of `--tokenizer`, else the model's own; None if it has none and none is `required`."""
+    """The tokenizer of `--tokenizer`, else the model's own; None if it has none and none is `required`.
+
+    Raises an `EmbinitError` for a damaged one.
+    """
     from ..hub import load_pretrained_tokenizer
+    from ..records import tokenizer_names
 
     source = args.tokenizer or args.model
     what = (
@@ -91,6 +96,6 @@ def load_tokenizer(args: Namespace, *, required: bool = True) -> Any:
     try:
         return load_pretrained_tokenizer(source, what, trust_remote_code=args.trust_remote_code)
     except DataNotFoundError:
-        if required or args.tokenizer:
+        if required or args.tokenizer or tokenizer_names(Path(source)):
             raise
         return None

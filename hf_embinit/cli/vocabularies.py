@@ -113,7 +113,7 @@ def _doctor_flags(parser: ArgumentParser) -> None:
 def _doctor(args: Namespace) -> Answer:
     init, options = args.init or "mean", read_options(args.option)
     if args.fix is not None:
-        check_output(args.fix)
+        check_output(args.fix, "--fix")
     for name in ("refill", "init", "option") if args.fix is None else ():
         if getattr(args, name):
             raise CommandLineError(f"--{name} says how --fix refills rows: give --fix FOLDER, too")

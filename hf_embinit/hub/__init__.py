@@ -13,7 +13,7 @@ from .access import (
     load_pretrained_tokenizer,
 )
 from .classes import model_class
-from .repository import INIT_BRANCH, LIST_NAME, Branch, HubRepository
+from .repository import INIT_BRANCH, LIST_NAME, Branch, HubRepository, check_repo_id
 
 __all__ = [
     "INIT_BRANCH",
@@ -21,6 +21,7 @@ __all__ = [
     "Branch",
     "HubRepository",
     "cache_only",
+    "check_repo_id",
     "hub_file",
     "hub_is_offline",
     "hub_is_reachable",

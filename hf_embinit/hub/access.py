@@ -292,14 +292,18 @@ def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
     """
     from huggingface_hub.errors import HFValidationError
 
-    local = Path(name).is_dir()
+    local = bool(name) and Path(name).is_dir()
     offline = not local and not hub_is_reachable()
     with reading(flag):
         try:
             with cache_only() if offline else contextlib.nullcontext() if local else patience():
                 return auto.from_pretrained(name, local_files_only=local or offline, **options)
-        except (OSError, ValueError, HFValidationError) as error:
-            if local:
+        except (OSError, ValueError, RuntimeError, HFValidationError) as error:
+            if isinstance(error, RuntimeError):
+                if "ignore_mismatched_sizes" not in str(error):
+                    raise
+                why = "cannot be loaded: tensors in its files have other shapes than its config.json says"
+            elif local:
                 why = f"cannot be loaded from this folder: {reason(error)}"
             elif offline:
                 why = "is no folder here, the Hub is out of reach and it is not in the local cache"

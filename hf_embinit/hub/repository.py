@@ -82,7 +82,7 @@ class HubRepository:
 
         self.token = token
         self.api: HfApi = HfApi(token=token)
-        self.repo_id = _check_name(repo_id)
+        self.repo_id = check_repo_id(repo_id)
         problem = hub_problem()
         if problem:
             raise PublishError(
@@ -296,7 +296,8 @@ def _line(error: BaseException) -> str:
     return " ".join(str(error).split()).rstrip(".") or type(error).__name__
 
 
-def _check_name(repo_id: str) -> str:
+def check_repo_id(repo_id: str) -> str:
+    """`repo_id` as it is. Raises `InvalidArgumentError` for a name that no repository can have."""
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 

@@ -15,6 +15,7 @@ from .registry import (
     list_initializers,
     read_init,
     register_initializer,
+    table_initializer,
 )
 
 __all__ = [
@@ -28,5 +29,6 @@ __all__ = [
     "random",
     "read_init",
     "register_initializer",
+    "table_initializer",
     "turned_away",
 ]

@@ -110,6 +110,23 @@ def get_initializer(name: str) -> Initializer:
     return INITIALIZERS.get(name)
 
 
+@checked
+def table_initializer(name: str) -> Initializer:
+    """The record of an initialiser of whole tables.
+
+    Raises `UnknownNameError` for an unknown name, and `InvalidArgumentError` for an initialiser that makes
+    rows beside a table.
+    """
+    record = get_initializer(name)
+    if record.purpose != "table":
+        names = ", ".join(r.name for r in list_initializers(purpose="table"))
+        raise InvalidArgumentError(
+            f"init {name!r} makes rows beside an existing table (use hf_embinit.patch or expand_vocabulary); "
+            f"whole tables are made by: {names}"
+        )
+    return record
+
+
 def read_init(text: str) -> tuple[str, dict[str, Any]]:
     """Name and options of an initialiser written as `mean_cov` or `mean_cov:scale=auto,...`, both checked.
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError
+from ..foreign import reading
 from .statistics import check_table
 
 Question = tuple[str, str, str, str]
@@ -43,14 +44,17 @@ def read_analogies(path: FilePath, *, lowercase: bool = False) -> dict[str, list
     """Section -> questions of a file in the format of Google's `questions-words.txt`.
 
     Lines that start with `:` name a section; the others hold four words. Raises `DataNotFoundError` when
-    the file is not there and `InvalidArgumentError`, with the line, for a line of another kind.
+    the file is not there, and `InvalidArgumentError` for a line of another kind and for a file without
+    questions.
     """
     path = Path(path)
     if not path.is_file():
         raise DataNotFoundError(f"no file of analogy questions at {path}")
     sections: dict[str, list[Question]] = {}
     name = ""
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    with reading(path, InvalidArgumentError):
+        lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
         if line.startswith(":"):
             name = line[1:].strip()
             continue
@@ -60,6 +64,8 @@ def read_analogies(path: FilePath, *, lowercase: bool = False) -> dict[str, list
         if len(words) != 4:
             raise InvalidArgumentError(f"{path}, line {number}: expected four words, got {line!r}")
         sections.setdefault(name, []).append((words[0], words[1], words[2], words[3]))
+    if not sections:
+        raise InvalidArgumentError(f"{path} has no question: expected lines of four words")
     return sections
 
 

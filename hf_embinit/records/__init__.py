@@ -6,7 +6,13 @@ Also means over records. Cards of records are made in `hf_embinit.cards`; nothin
 from .aggregate import NO_EFFECT, read_records, results_table
 from .checkpoints import write_digests
 from .files import FILES_NAME, RunFiles, model_folders, run_files, tokenizer_names
-from .folder import RunState, is_complete_checkpoint, list_checkpoints, prepare_run_folder
+from .folder import (
+    RunState,
+    is_complete_checkpoint,
+    list_checkpoints,
+    prepare_run_folder,
+    remove_empty_runs,
+)
 from .lock import unlock_folder
 from .places import is_local_data, public_record, shorten, without_places
 from .record import (
@@ -42,6 +48,7 @@ __all__ = [
     "public_record",
     "read_record",
     "read_records",
+    "remove_empty_runs",
     "results_table",
     "run_files",
     "samples_name",

@@ -7,18 +7,21 @@ import logging
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import RunFolderError
 from .checkpoints import checkpoint_folders, damage, obstacle
-from .lock import lock_folder, unlock_folder
+from .lock import LOCK_NAME, lock_folder, unlock_folder
 from .record import RESULTS_NAME, is_finished, to_plain, write_json
 
 logger = logging.getLogger(__name__)
 
 ARGUMENTS_NAME = "arguments.json"
+_made: dict[Path, list[Path]] = {}
+"""Run folder of this process -> the folders that were made for it, from the inside out."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ def prepare_run_folder(
         raise RunFolderError(f"--output_dir {folder} is a file, not a folder")
     checkpoint = _start_from(folder, resume, arguments)
     if is_main_process:
+        made = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         lock_folder(folder)
         try:
@@ -62,10 +66,27 @@ def prepare_run_folder(
         except RunFolderError:
             unlock_folder(folder)
             raise
+        _made[folder] = made
         _remove_partial_writes(folder)
         if arguments is not None:
             write_json(folder / ARGUMENTS_NAME, arguments)
     return RunState(folder, None if checkpoint is None else str(checkpoint))
+
+
+def remove_empty_runs() -> None:
+    """Removes the run folders of this process in which no run began, with the folders made on the way.
+
+    That is the end of a program that fails between `prepare_run_folder` and training.
+    """
+    for folder, made in _made.items():
+        if not folder.is_dir() or {path.name for path in folder.iterdir()} - {ARGUMENTS_NAME, LOCK_NAME}:
+            continue
+        unlock_folder(folder)
+        (folder / ARGUMENTS_NAME).unlink(missing_ok=True)
+        with suppress(OSError):  # what someone else has put something into stays
+            for path in made:
+                path.rmdir()
+    _made.clear()
 
 
 def _start_from(folder: Path, resume: bool | str | None, arguments: Mapping[str, Any] | None) -> Path | None:

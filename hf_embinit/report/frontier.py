@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import AtLeastTwo, Count, Positive, Seed, Text, check_flags
 from ..display import markdown_table
 from ..drawing import shrink_picture
 from ..errors import InvalidArgumentError
@@ -62,32 +63,33 @@ class FrontierArguments:
 
     vectors: str = field(metadata={"help": "A file of vectors, the folder of a checkpoint, or a Hub id."})
     analogies: str = field(metadata={"help": "File of word analogies in the format of questions-words.txt."})
-    output_dir: str = field(
+    output_dir: Text = field(
         default="runs/position_frontier",
         metadata={"help": "Folder for results.json, table.md and figures/; replaces older ones there."},
     )
-    positions: list[int] = field(
+    positions: list[AtLeastTwo] = field(
         default_factory=lambda: [16, 64, 256, 1024, 5000],
         metadata={"help": "Numbers of positions; the rows are turned away from so many."},
     )
-    position_scales: list[float] = field(
+    position_scales: list[Positive] = field(
         default_factory=lambda: [1.0, 0.5, 0.2, 0.1, 0.05],
         metadata={"help": "Factors of the positions."},
     )
-    sample: int = field(default=500, metadata={"help": "Random tokens whose neighbors are compared."})
-    seed: int = field(default=0, metadata={"help": "Seed of random rows, turns, positions and tokens."})
+    sample: Count = field(default=500, metadata={"help": "Random tokens whose neighbors are compared."})
+    seed: Seed = field(default=0, metadata={"help": "Seed of random rows, turns, positions and tokens."})
 
 
 def measure_frontier(args: FrontierArguments, command: str) -> dict[str, Any]:
     """Writes the frontier into `args.output_dir` and gives its `results.json`; `command` is what made it.
 
-    Raises `InvalidArgumentError` when no analogy applies, and what reading vectors and analogies raises.
+    Raises `InvalidArgumentError` for settings out of range and when no analogy applies, and what reading
+    vectors and analogies raises.
     """
     start = time.perf_counter()
-    if min(args.positions, default=0) < 2 or not min(args.position_scales, default=0) > 0:
+    check_flags(args)
+    if not args.positions or not args.position_scales:
         raise InvalidArgumentError(
-            f"--positions {args.positions} --position_scales {args.position_scales}: give numbers of 2 or "
-            "more, and factors above 0"
+            f"--positions {args.positions} --position_scales {args.position_scales}: give one of each or more"
         )
     vectors = load_vectors(find_source(args.vectors))
     task = AnalogyTask.for_tokens(read_analogies(find_source(args.analogies)), vectors.tokens)

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import AtLeastTwo, Count, Seed, Text, check_flags
+
 if TYPE_CHECKING:
     from .analysis import Space
 
@@ -27,7 +29,7 @@ class AnalysisArguments:
         default=None,
         metadata={"help": "What the report calls them, one name a source. Default: the files' names."},
     )
-    output_dir: str = field(
+    output_dir: Text = field(
         default="runs/analyze_embeddings",
         metadata={"help": "Folder for report.md, results.json, figures/; replaces an older report there."},
     )
@@ -40,8 +42,8 @@ class AnalysisArguments:
         metadata={"help": "Text to count tokens in, `<name, folder, file or Hub id>:<column>`: multi30k:en, "
                   "captions:en. Gives frequencies, and values for the tokens of that text alone."},
     )  # fmt: skip
-    language: str = field(default="en", metadata={"help": "Language of --corpus by spaCy's code: en, de."})
-    min_count: int = field(
+    language: Text = field(default="en", metadata={"help": "Language of --corpus by spaCy's code: en, de."})
+    min_count: Count = field(
         default=2, metadata={"help": "Tokens seen fewer times than this in --corpus are not its vocabulary."}
     )
     data_dir: str | None = field(
@@ -53,11 +55,11 @@ class AnalysisArguments:
     words: list[str] | None = field(
         default=None, metadata={"help": "Words whose neighbors to show. Default: some that most tables have."}
     )
-    k: int = field(default=10, metadata={"help": "Nearest neighbors that are compared, in tokens."})
-    sample: int = field(
+    k: Count = field(default=10, metadata={"help": "Nearest neighbors that are compared, in tokens."})
+    sample: Count = field(
         default=500, metadata={"help": "Random tokens that match and absorption are averaged over."}
     )
-    lengths: list[int] = field(
+    lengths: list[AtLeastTwo] = field(
         default_factory=lambda: [8, 16, 32, 64, 128, 256, 512],
         metadata={"help": "Sentence lengths of the absorption curve, in positions."},
     )
@@ -67,7 +69,7 @@ class AnalysisArguments:
     allow_pickle: bool = field(
         default=False, metadata={"help": "Read checkpoints that have no safetensors from their .bin files."}
     )
-    seed: int = field(default=0, metadata={"help": "Seed of the random tokens and positions."})
+    seed: Seed = field(default=0, metadata={"help": "Seed of the random tokens and positions."})
 
 
 def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
@@ -87,6 +89,7 @@ def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
     from .spaces import count_tokens, find_source, load_spaces
     from .text import render_report
 
+    check_flags(args)
     start = time.perf_counter()
     spaces = load_spaces(args.sources, args.names, table=args.table, allow_pickle=args.allow_pickle)
     analysis.check_settings(spaces, k=args.k, sample=args.sample, lengths=args.lengths)

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..errors import RunFolderError
+from ..errors import DataNotFoundError, RunFolderError
 from ..records import is_finished, list_checkpoints, write_json
 from .study import RUN_PREFIX, Run, Study
 
@@ -64,6 +64,10 @@ class Launch:
     accelerate_config: str | None = None
     threads: int | None = None
     """CPU threads of a run; None leaves it to the environment."""
+
+    def __post_init__(self) -> None:
+        if self.accelerate_config is not None and not Path(self.accelerate_config).is_file():
+            raise DataNotFoundError(f"--accelerate_config {self.accelerate_config} is no file")
 
     def folder(self, run: Run) -> Path:
         """The run's folder."""

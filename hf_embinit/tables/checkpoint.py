@@ -63,7 +63,7 @@ def open_checkpoint(
     """
     name = str(path_or_id)
     folder = Path(name).expanduser()
-    if not folder.is_dir():
+    if not name or not folder.is_dir():
         folder = _downloaded(name, revision)
     elif revision is not None:
         raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder")

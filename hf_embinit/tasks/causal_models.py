@@ -37,16 +37,25 @@ def build_tokenizer(
 
 def load_causal_lm(name: str, *, allow_pickle: bool = False, dtype: str = "float32") -> Any:
     """The trained causal LM of a folder (also one in `HF_EMBINIT_DATA`) or Hub id; with `dtype="auto"` in the
-    precision that it was saved in."""
+    precision that it was saved in.
+
+    Raises `DataNotFoundError` when there is none, and `InvalidArgumentError` for an encoder.
+    """
     from transformers import AutoModelForCausalLM
 
-    return load_pretrained(
+    model = load_pretrained(
         AutoModelForCausalLM,
         str(find_folder(name, None) or name),
         f"--model {name}",
         dtype=dtype,
         use_safetensors=None if allow_pickle else True,
     )
+    if getattr(model.config, "is_decoder", True) is False:
+        raise InvalidArgumentError(
+            f"--model {name} is an encoder, which reads the tokens that it should predict: give a causal LM "
+            'such as gpt2, or set "is_decoder": true in its config.json'
+        )
+    return model
 
 
 def own_tokenizer(model: str, given: str | None, texts: list[str], **settings: Any) -> Any:

@@ -22,15 +22,22 @@ def load_pretrained_classifier(
     """
     import torch
 
-    loaded = load_pretrained(
+    loaded, told = load_pretrained(
         AutoModelForSequenceClassification,
         model,
         f"--model {model!r}",
         dtype=torch.float32,
-        ignore_mismatched_sizes=True,
+        ignore_mismatched_sizes=True,  # a head for other labels is drawn anew
+        output_loading_info=True,
         use_safetensors=None if allow_pickle else True,
         **settings,
     )
+    body = f"{loaded.base_model_prefix}."
+    for key, saved, wanted in sorted(told["mismatched_keys"]):
+        if key.startswith(body):
+            raise InvalidArgumentError(
+                f"--model {model!r}: {key} is {list(saved)} in its files, {list(wanted)} by its config"
+            )
     name = tokenizer or model
     flag = "--model" if tokenizer is None else "--tokenizer"
     text_tokenizer = load_pretrained_tokenizer(name, f"{flag} {name!r}")

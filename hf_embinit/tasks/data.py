@@ -57,11 +57,16 @@ def load_file(path: str | Path) -> Dataset:
     if path.stat().st_size == 0:
         raise InvalidArgumentError(f"the data file {str(path)!r} is empty")
     options = {"delimiter": "\t"} if path.suffix == ".tsv" else {}
+    log = logging.getLogger("datasets.packaged_modules")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # it prints the traceback of what is raised
     try:
         return load_dataset(FORMATS[path.suffix], data_files={"data": str(path)}, split="data", **options)
     except Exception as error:  # datasets wraps what the parser says in its own type
         cause = error.__cause__ or error
         raise InvalidArgumentError(f"{str(path)!r} is not a valid {path.suffix} file: {cause}") from error
+    finally:
+        log.setLevel(level)
 
 
 def load_folder(folder: str | Path, splits: Mapping[str, Sequence[str]] = SPLIT_FILES) -> DatasetDict:

@@ -15,9 +15,11 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
+from ..arguments import Count, NotNegative, Text, TrainingSeed, check, check_flags
 from ..disk import disk_problem
 from ..errors import EmbinitError, InvalidArgumentError
-from ..records import NO_EFFECT
+from ..foreign import reading
+from ..records import NO_EFFECT, remove_empty_runs
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
@@ -72,9 +74,33 @@ def parse_arguments(
             parser.set_defaults(**settings)
             brought["output_dir"] = _folder(brought["output_dir"], vars(parser.parse_args(argv)), usual)
         parser.set_defaults(**{**brought, **settings})
-        return parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+        parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
+        for part in parsed:
+            _check_values(part)
+        return parsed
     except (EmbinitError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: error: {error}\n")
+
+
+_OF_TRANSFORMERS: dict[str, Any] = {
+    **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), Count),
+    "gradient_accumulation_steps": Count,
+    "save_total_limit": Count | None,
+    "seed": TrainingSeed,
+    "data_seed": TrainingSeed | None,
+    **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "num_train_epochs"), NotNegative),
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"), NotNegative),
+    "output_dir": Text | None,
+}
+"""What transformers' own arguments must be, where it would notice late or not at all."""
+
+
+def _check_values(part: Any) -> None:
+    if type(part).__module__.startswith("transformers."):
+        for name, hint in _OF_TRANSFORMERS.items():
+            check(name, getattr(part, name), hint, as_flag=True)
+    else:
+        check_flags(part)
 
 
 def run_main(main: Callable[[], None]) -> None:
@@ -88,13 +114,17 @@ def run_main(main: Callable[[], None]) -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         main()
-    except (EmbinitError, StrictDataclassError) as error:  # the second: a config that cannot work
+    except EmbinitError as error:
         sys.exit(f"error: {error}")
+    except StrictDataclassError as error:  # a config that cannot work
+        sys.exit(f"error: {error.__cause__ or error}")
     except Exception as error:
         sentence = disk_problem(error)
         if sentence is None:
             raise
         sys.exit(f"error: {sentence}")
+    finally:
+        remove_empty_runs()
 
 
 _IN_NAME = {"dataset", "task", "model", "tokenizer", "init", "inits", "surgery", "seed", "twin_seeds"}
@@ -122,13 +152,14 @@ def _read_settings(path: Path, flags: dict[str, Any]) -> dict[str, Any]:
         raise InvalidArgumentError(f"{str(path)!r} is neither a flag nor a .json or .yaml file of settings")
     if not path.is_file():
         raise InvalidArgumentError(f"the settings file {str(path)!r} does not exist")
-    text = path.read_text(encoding="utf-8")
-    if path.suffix == ".json":
-        settings = json.loads(text)
-    else:
-        import yaml
+    with reading(f"the settings file {str(path)!r}", InvalidArgumentError):
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".json":
+            settings = json.loads(text)
+        else:
+            import yaml
 
-        settings = yaml.safe_load(text)
+            settings = yaml.safe_load(text)
     if not isinstance(settings, dict):
         raise InvalidArgumentError(f"{str(path)!r} must hold one mapping of flag names to values")
     for key in settings:

@@ -87,6 +87,7 @@ def start(
     """
     given = {name: value for part in flags for name, value in vars(part).items()}
     arguments = {**given, **args.to_dict()}
+    _check_metric(task, args)
     _prepare_reports(args)
     choose_threads(args)
     _warn_of_emulated_bf16(args)
@@ -128,6 +129,14 @@ def _prepare_reports(args: TrainingArguments) -> None:
     if trackers:
         args.run_name = args.run_name or Path(str(args.output_dir)).name
         args.project = "hf_embinit" if args.project == "huggingface" else args.project
+
+
+def _check_metric(task: TaskSpec, args: TrainingArguments) -> None:
+    """Raises `InvalidArgumentError` for a metric that no evaluation will have."""
+    metric = str(args.metric_for_best_model).removeprefix("eval_")
+    if args.load_best_model_at_end and metric not in {"loss", *task.metrics}:
+        known = ", ".join(dict.fromkeys(["loss", *task.metrics]))
+        raise InvalidArgumentError(f"--metric_for_best_model {metric}: not measured here; known: {known}")
 
 
 def _warn_of_emulated_bf16(args: TrainingArguments) -> None:

@@ -11,9 +11,10 @@ import torch
 from transformers import PreTrainedModel
 
 from .. import surgery
+from ..arguments import Count, NotNegative, Positive, TrainingSeed
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained_tokenizer
-from ..initializers import get_initializer
+from ..initializers import get_initializer, table_initializer
 from ..tasks import TaskSpec, given_vectors
 from ..vectors import PretrainedVectors
 
@@ -107,8 +108,11 @@ class InitArguments:
     )
 
     def options_of(self, init: str | None) -> dict[str, Any]:
-        """The options as keyword arguments. Raises `InvalidArgumentError` for one that `init` does not have,
-        and without an `init`."""
+        """The options as keyword arguments.
+
+        Raises an `EmbinitError` for an `init` that makes no whole tables, for an option that it does not
+        have, for vectors that it does not read, and for options without an `init`.
+        """
         options: dict[str, Any] = {}
         for text in self.init_options or []:
             name, equals, value = text.partition("=")
@@ -121,7 +125,14 @@ class InitArguments:
         if options and init is None:
             raise InvalidArgumentError(f"--init_options {self.init_options} needs --init, which has them")
         if init is not None:
-            get_initializer(init).check_options(options)
+            record = table_initializer(init)
+            record.check_options(options)
+            for flag in ("vectors", "target_vectors"):
+                given = getattr(self, flag, None)
+                if given is not None and "vectors" not in record.needs:
+                    raise InvalidArgumentError(
+                        f"--{flag} {given!r} is given, but --init {init} reads no vectors"
+                    )
         return options
 
     def vectors_for(
@@ -158,28 +169,28 @@ class VanillaArguments(InitArguments):
         "Vanilla: how positions enter. Default: sinusoidal.",
         choices=["sinusoidal", "learned", "rotary", "relative", "none"],
     )
-    position_scale: float | None = flag(
+    position_scale: Positive | None = flag(
         None,
         "Vanilla: factor of the sinusoidal positions; less lets more of the embeddings through. Default: 1.",
     )
     norm_position: str | None = flag(
         None, "Vanilla: LayerNorm after or before each block. Default: by task.", choices=["post", "pre"]
     )
-    d_model: int | None = flag(
+    d_model: Count | None = flag(
         None,
         "Vanilla: width of embeddings and layers, in dimensions. Default: by data set and tokenizer "
         "(300 for words; 128 on embedded corpora).",
     )
-    d_ff: int | None = flag(
+    d_ff: Count | None = flag(
         None, "Vanilla: width of the feed-forward layers, in dimensions. Default: by data set."
     )
-    num_layers: int | None = flag(
+    num_layers: Count | None = flag(
         None, "Vanilla: layers of the encoder, and as many of a decoder. Default: by data set."
     )
-    num_heads: int | None = flag(
+    num_heads: Count | None = flag(
         None, "Vanilla: attention heads a layer; must divide --d_model. Default: by data set and tokenizer."
     )
-    dropout_rate: float | None = flag(None, "Vanilla: dropout probability, 0 to 1. Default: 0.1.")
+    dropout_rate: NotNegative | None = flag(None, "Vanilla: dropout probability, 0 to 1. Default: 0.1.")
 
     def config(self, tokenizer: Any, **settings: Any) -> Any:
         """The configuration of a model for the tokenizer's vocabulary; `settings` go into it as they are."""
@@ -248,18 +259,18 @@ class SurgeryArguments:
 class TwinArguments:
     """Two models side by side, and what is recorded of them."""
 
-    twin_seeds: list[int] | None = field(
+    twin_seeds: list[TrainingSeed] | None = field(
         default=None,
         metadata={
             "help": "Two seeds of initialisation: train two models on the same batches. --seed is that of "
             "the order of the data and of dropout."
         },
     )
-    knn_k: int = flag(10, "Neighbours a token, for KNN match similarity.")
-    knn_tokens: int | None = flag(
+    knn_k: Count = flag(10, "Neighbours a token, for KNN match similarity.")
+    knn_tokens: Count | None = flag(
         None, "Compare this many of the most frequent tokens among themselves. Default: all."
     )
-    records_per_decade: int = flag(8, "Records for each factor of ten in optimizer steps.")
+    records_per_decade: Count = flag(8, "Records for each factor of ten in optimizer steps.")
 
     def seeds(self, seed: int) -> dict[str, int]:
         """The seed of each model by the name of its sub-folder; one model, "", has that of the run."""
@@ -289,17 +300,17 @@ class TestFileArguments(FileArguments):
     """Data with a test split."""
 
     test_file: str | None = flag(None, "Test data, in place of the data set's.")
-    max_train_samples: int | None = flag(None, "Train on this many examples only.")
+    max_train_samples: Count | None = flag(None, "Train on this many examples only.")
 
 
 @dataclass
 class SampleArguments(TestFileArguments):
     """Data that may be cut to their first examples."""
 
-    max_eval_samples: int | None = flag(
+    max_eval_samples: Count | None = flag(
         None, "Validate on this many examples only (of matched and mismatched, each)."
     )
-    max_predict_samples: int | None = flag(None, "Test on this many examples only.")
+    max_predict_samples: Count | None = flag(None, "Test on this many examples only.")
 
     @property
     def places(self) -> dict[str, Any]:

@@ -307,7 +307,8 @@ class TwinData(TaskData):
 def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) -> None:
     """Raises `InvalidArgumentError` for flags that do not go together, before any work.
 
-    `model` has the flags `model`, `init`, `min_frequency`, `reinitialize_embeddings` and `freeze_rest`.
+    `model` has the flags `model`, `init`, `vectors`, `min_frequency`, `reinitialize_embeddings` and
+    `freeze_rest`.
     """
     for name in ("reinitialize_embeddings", "freeze_rest"):
         if model.model == "vanilla" and getattr(model, name):
@@ -319,6 +320,8 @@ def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) 
             f"--min_frequency {model.min_frequency} with --model {model.model}: a trained model has its own "
             "vocabulary (hf_embinit.prune_vocabulary makes it smaller)"
         )
+    if chosen_init(model) is None and model.vectors is not None:
+        raise InvalidArgumentError(f"--vectors {model.vectors!r} is given, but not --init, which reads it")
     whole = "--freeze_rest" if model.freeze_rest else "--twin_seeds" if twins.twin_seeds else None
     if whole and os.environ.get("ACCELERATE_USE_FSDP") == "true":
         raise InvalidArgumentError(f"{whole} compares whole tensors, which FSDP has cut up: use DDP")

@@ -22,7 +22,7 @@ from .token_strings import TOKENIZER_FILES, read_token_strings
 
 _SAFETENSORS = "model.safetensors"
 _PICKLE = "pytorch_model.bin"
-_WAY_OUT = "Give a folder or another source (vectors=, --vectors)."
+_WAY_OUT = "Give a folder, a Hub id or a file of vectors that is here."
 
 
 @checked

@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 
 def _is_device(value: str | torch.device) -> bool:
     try:
-        torch.device(value)
-    except RuntimeError:
+        torch.empty(0, device=value)
+    except (RuntimeError, AssertionError):  # the second: torch without that kind of device
         return False
     return True
 
 
-Device = Annotated[str | torch.device, Wanted("a device of torch, such as 'cpu' or 'cuda'", _is_device)]
+Device = Annotated[str | torch.device, Wanted("a device that this torch has, such as 'cpu'", _is_device)]
 
 CHUNK_PAIRS = 20_000_000
 """Windowed pairs that are counted at a time: 160 MB of keys, twice that while they are sorted."""

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 
 from ..arguments import FilePath, checked
-from ..errors import DataNotFoundError
+from ..errors import DataNotFoundError, InvalidArgumentError
 from ..tokens import TokenFamily
 from .checkpoints import read_embedding_table
 from .files import read_vectors
@@ -58,8 +58,10 @@ def load_vectors(
     if name == "glove":
         raise DataNotFoundError(_GLOVE_HELP)
     if path.is_dir() and name not in SOURCES:
-        vectors = read_embedding_table(path, table=table, allow_pickle=allow_pickle)
+        vectors = read_embedding_table(path, revision=revision, table=table, allow_pickle=allow_pickle)
     elif file.is_file() and file.suffix != ".safetensors":
+        if revision is not None:
+            raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a file.")
         return read_vectors(path, tokens, family=family or "words")
     elif name in SOURCES or not _looks_like_path(spec, name):
         vectors = read_embedding_table(

@@ -83,6 +83,14 @@ def test_trained_vectors_are_published(hub: Hub, tmp_path: Path) -> None:
         w: i for i, w in enumerate(written.tokens)
     }
 
+    again = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **small, **name)
+    assert again.returncode == 0, again.stderr[-3000:]  # the same vectors: nothing new is sent
+    before = hub.repository("user/vectors").files()
+    other = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **{**small, "dim": 5}, **name)
+    assert other.returncode == 1 and "user/vectors is taken" in other.stderr, other.stderr[-2000:]
+    assert "tokenizing" not in other.stderr, "it is asked before the work"
+    assert hub.repository("user/vectors").files() == before
+
 
 def test_a_pickled_model_is_refused_unless_asked_for(hub: Hub, tmp_path: Path) -> None:
     run_folder(tmp_path / "gpt2", "gpt2")

@@ -9,13 +9,13 @@ from builders import tiny_tokenizers
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForCausalLM
-from hf_embinit.training import InitArguments
+from hf_embinit.training import InitArguments, VanillaArguments
 from hf_embinit.vectors import PretrainedVectors
 
 
 def test_options_are_read_as_json_or_text():
     assert InitArguments(init_options=["mode=rows"]).options_of("glove_shuffled") == {"mode": "rows"}
-    assert InitArguments(init_options=["scale=1e-5"]).options_of("mean_cov") == {"scale": 1e-5}
+    assert InitArguments(init_options=["std=1e-5"]).options_of("normal") == {"std": 1e-5}
     assert InitArguments().options_of("xavier") == InitArguments().options_of(None) == {}
 
 
@@ -56,3 +56,9 @@ def test_every_way_to_shuffle_can_be_chosen(mode):
     assert (share > 0.9, kept > 0.9) == {
         "elements": (False, False), "rows": (True, True), "rows_and_columns": (False, True),
     }[mode]  # fmt: skip
+
+
+def test_vectors_that_no_initialiser_reads_are_refused():
+    assert VanillaArguments(vectors="v.txt").options_of("glove") == {}
+    with pytest.raises(InvalidArgumentError, match="is given, but --init xavier reads no vectors"):
+        VanillaArguments(vectors="v.txt").options_of("xavier")
