@@ -59,9 +59,7 @@ def test_the_frontier(files, tmp_path, global_rng_untouched):
 
 
 def test_settings_that_cannot_work(files, tmp_path):
-    with pytest.raises(
-        InvalidArgumentError, match=r"--position_scales has 0\.0: expected a finite number"
-    ):
+    with pytest.raises(InvalidArgumentError, match=r"--position_scales has 0\.0: expected a finite number"):
         measure_frontier(FrontierArguments(**files, position_scales=[0.0]), "")
     (tmp_path / "a.txt").write_text(": x\nnone of these there\n")
     with pytest.raises(InvalidArgumentError, match="no question has all its words in the vectors"):

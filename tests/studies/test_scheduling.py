@@ -18,7 +18,7 @@ import pytest
 from builders.studies import RECIPE, STUDY, starts
 
 from hf_embinit import __version__
-from hf_embinit.errors import RunFolderError
+from hf_embinit.errors import DataNotFoundError, RunFolderError
 from hf_embinit.studies import report as study_report
 from hf_embinit.studies import scheduling
 from hf_embinit.studies.clusters import slurm_script
@@ -207,8 +207,13 @@ def test_commands_flags_and_launchers(toy) -> None:
     assert command[:2] == [sys.executable, str(launch.recipes / "toy.py")]
     text = " ".join(command)
     assert '--flag true --many 1 2 --accelerator_config {"a": 1} --seed 1 --output_dir' in text
-    launched = Launch(launch.recipes, launch.root, accelerate_config="two.yaml").command(run)
-    assert launched[1:5] == ["-m", "accelerate.commands.launch", "--config_file", "two.yaml"]
+    config = launch.root / "two.yaml"
+    with pytest.raises(DataNotFoundError, match=r"--accelerate_config .*two\.yaml is no file"):
+        Launch(launch.recipes, launch.root, accelerate_config=str(config))
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("num_processes: 2\n")
+    launched = Launch(launch.recipes, launch.root, accelerate_config=str(config)).command(run)
+    assert launched[1:5] == ["-m", "accelerate.commands.launch", "--config_file", str(config)]
 
 
 def test_estimates_come_from_runs_of_the_same_kind(toy) -> None:
