@@ -22,6 +22,8 @@ from hf_embinit import doctor, expand_vocabulary, peft_config_for_new_tokens, re
 from hf_embinit.__main__ import main
 from hf_embinit.errors import DataNotFoundError, EmbinitError, InvalidArgumentError
 from hf_embinit.measures import unused_distance
+from hf_embinit.vocabulary import effective_rank, smallest_distance
+from hf_embinit.vocabulary.checkup.sizes import server_problems
 
 CODES = {"error": 4, "warning": 3, "note": 0}
 
@@ -121,6 +123,19 @@ def half_precision(folder):
     t.save_pretrained(folder)
 
 
+def nested_sizes(folder):
+    shutil.rmtree(folder)
+    architectures.build("Gemma3ForConditionalGeneration").save_pretrained(folder)
+    edit(folder / "config.json", vocab_size=199)
+
+
+def swallowed(folder):
+    t = tokenizer("byte_level")
+    t.add_tokens([AddedToken("a zyx", single_word=True), AddedToken("zyx", single_word=True)])
+    model("gpt2", len(t)).save_pretrained(folder)
+    t.save_pretrained(folder)
+
+
 BROKEN = [
     (one_size_less, "config_size", "error"),
     (one_size_less, "server_refuses_size", "error"),
@@ -138,6 +153,8 @@ BROKEN = [
     (nan_row, "rows_not_finite", "error"),
     (zero_row, "rows_of_zeros", "warning"),
     (half_precision, "equal_new_rows", "warning"),
+    (nested_sizes, "nested_configs_disagree", "error"),
+    (swallowed, "added_token_swallowed", "warning"),
 ]
 
 
@@ -155,6 +172,33 @@ def test_a_broken_folder_has_its_line_and_its_exit_code(damage, code, severity, 
     assert [line.split(":")[0] for line in lines] == sorted(
         (line.split(":")[0] for line in lines), key=list(CODES).index
     )
+
+
+def test_new_rows_are_measured_in_the_saved_dtype(tmp_path) -> None:
+    m, t = model("llama", 320), tokenizer("byte_level")
+    report = expand_vocabulary(m, t, ["zyxomma", "qorvex", "<a>"], "mean_cov", scale="auto", prefixes=())
+    m.bfloat16().save_pretrained(tmp_path)
+    t.save_pretrained(tmp_path)
+    found = [f for f in doctor(tmp_path) if f.code == "new_rows"]
+    assert [f.severity for f in found] == ["note", "note"] and main(["doctor", str(tmp_path)]) == 0
+    for finding, table in zip(found, ("embed_tokens", "lm_head"), strict=True):
+        rows = load_file(tmp_path / "model.safetensors")
+        (stored,) = (rows[name] for name in rows if table in name)
+        stored = stored[report.token_ids]
+        text = (
+            f"smallest distance {smallest_distance(stored):.3g}, effective rank {effective_rank(stored):.1f}"
+        )
+        assert f"{text} in bfloat16" in finding.message and smallest_distance(stored) > 0
+
+
+def test_the_rules_of_servers() -> None:
+    """vLLM: rows == vocab_size. llama.cpp: highest id < vocab_size, and the shapes go by it."""
+    assert server_problems([320, 320], 320, 319) == []
+    assert server_problems([384, 384], 384, 319) == []  # padding that all agree on
+    (rows,) = server_problems([384, 320], 320, 319)
+    assert "vLLM asserts rows == vocab_size" in rows and "384 rows stand beside vocab_size=320" in rows
+    assert server_problems([320], 320, 320) == ["llama.cpp's converter asserts 320 < vocab_size=320"]
+    assert len(server_problems([321], 320, 320)) == 2
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "bert", "bart"])
@@ -382,10 +426,15 @@ def test_wrong_calls_are_one_sentence_and_change_nothing(case, monkeypatch) -> N
     assert all(torch.equal(tensor, before[name]) for name, tensor in m.state_dict().items())
 
 
+def test_a_model_without_tables_is_one_finding() -> None:
+    (found,) = doctor(torch.nn.Linear(2, 2))
+    assert (found.code, found.severity) == ("unsupported", "error") and "\n" not in str(found)
+
+
 def test_a_check_that_fails_hides_nothing() -> None:
     m, t = model("gpt2", 320), tokenizer("byte_level")
     m.transformer.wte.weight.data[300] = 0
     t.add_tokens([AddedToken("<|x|>")])
     t.chat_template = 7
     found = {f.code for f in doctor(m, t)}
-    assert {"rows_of_zeros", "ids_beyond_rows"} <= found
+    assert {"rows_of_zeros", "ids_beyond_rows", "could_not_check"} <= found

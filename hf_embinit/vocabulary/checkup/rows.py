@@ -12,6 +12,7 @@ from ...manifest import read_manifest
 from ...measures import unused_distance
 from ...tables import Table
 from ..adapters import grown_ids
+from ..shift import effective_rank, smallest_distance
 from .case import Case
 from .finding import Finding, Severity, few
 
@@ -141,13 +142,12 @@ def new_rows(case: Case) -> Iterator[Finding]:
         ids = sorted(i for i in grown.get(table.side, ()) if i < table.num_embeddings)
         if len(ids) < 2:
             continue
-        rows = case.rows(table)[ids[:4096]].double()
-        distances = torch.cdist(rows, rows).fill_diagonal_(torch.inf)
-        smallest = float(distances.min())
-        values = torch.linalg.svdvals(rows - rows.mean(0))
-        shares = values / values.sum().clamp(min=1e-30)
-        rank = float(torch.exp(-(shares * shares.clamp(min=1e-30).log()).sum())) if smallest else 1.0
-        dtype = str(case.rows(table).dtype)[6:]
+        rows = case.rows(table)[ids]
+        finite = rows[torch.isfinite(rows).all(dim=1)]
+        if len(finite) < 2:  # said by `not_finite`
+            continue
+        smallest, rank = smallest_distance(finite), effective_rank(finite)
+        dtype = str(rows.dtype).removeprefix("torch.")
         text = f"smallest distance {smallest:.3g}, effective rank {rank:.1f} in {dtype}"
         if smallest == 0:
             message = f"new rows of {table.name} are equal in the saved dtype ({text})"
