@@ -79,6 +79,7 @@ def main() -> None:
     # after --help, which answers without them
     from datasets import Dataset
     from transformers import pipeline, set_seed
+    from transformers.utils import is_torch_bf16_gpu_available
     from trl import SFTConfig, SFTTrainer, chat_template_utils
 
     import hf_embinit
@@ -117,7 +118,7 @@ def main() -> None:
         learning_rate=args.learning_rate,
         per_device_train_batch_size=args.batch_size,
         use_cpu=args.use_cpu,
-        bf16=not args.use_cpu,
+        bf16=not args.use_cpu and is_torch_bf16_gpu_available(),
         seed=args.seed,
         save_strategy="no",
         logging_steps=20,

@@ -33,12 +33,12 @@ def test_from_the_template_to_an_answer_after_the_merge(tmp_path) -> None:
         "--batch_size",
         "2",
     ]
-    flags += ["--max_train_samples", "16", "--use_cpu", "--init", "mean_cov:scale=auto"]
+    flags += ["--max_train_samples", "16", "--init", "mean_cov:scale=auto"]
     done = subprocess.run(
         [sys.executable, str(ROOT / "recipes" / "chat_tokens.py"), *flags],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
         timeout=280,
         cwd=ROOT,
     )
