@@ -17,8 +17,11 @@ from .errors import EmbinitError, RunFolderError
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
     """The SHA-256 of a file, 64 hexadecimal digits."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    with open(path, "rb", buffering=0) as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +68,8 @@ class _OnDemand(dict[Any, Any]):
         return super().__contains__(key)
 
     def values(self) -> Any:  # tokenizers are looked for by their class's name
-        importlib.import_module(self.module)
+        with contextlib.suppress(ImportError):  # too old a transformers: what is asked for is another's
+            importlib.import_module(self.module)
         return super().values()
 
 

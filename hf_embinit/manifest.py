@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedConfig
+from transformers import PretrainedConfig
 
 from .arguments import FilePath, checked
 from .errors import DataNotFoundError, InvalidArgumentError, VectorFileError
@@ -23,7 +23,7 @@ _COUNTS = ("types", "types_found", "tokens", "tokens_found")
 _WAY_OUT = "Give the folder or the Hub id of a saved model."
 
 
-def record_event(config: PreTrainedConfig, event: str, **fields: Any) -> dict[str, Any]:
+def record_event(config: PretrainedConfig, event: str, **fields: Any) -> dict[str, Any]:
     """Appends one event (`"initialize"`, `"resize"`, ...) to `config.embinit` and returns it as stored.
 
     Tensors and numpy numbers become numbers and lists, paths become strings. Raises `InvalidArgumentError`
@@ -33,7 +33,7 @@ def record_event(config: PreTrainedConfig, event: str, **fields: Any) -> dict[st
     return config.embinit[-1]
 
 
-def events_with(config: PreTrainedConfig, event: str, **fields: Any) -> list[dict[str, Any]]:
+def events_with(config: PretrainedConfig, event: str, **fields: Any) -> list[dict[str, Any]]:
     """The value of `config.embinit` with one more event. Changes nothing; raises as `record_event`.
 
     It is a new list: configs that were copied shallowly share the old one.
@@ -58,7 +58,7 @@ def row_ids(rows: Sequence[Any]) -> list[int]:
 
 @checked
 def read_manifest(
-    source: nn.Module | PreTrainedConfig | FilePath, *, revision: str | None = None
+    source: nn.Module | PretrainedConfig | FilePath, *, revision: str | None = None
 ) -> list[dict[str, Any]]:
     """The events of a checkpoint (folder or Hub id), a config or a model, oldest first; may be empty.
 

@@ -10,10 +10,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and test files run side by side
 
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 import torch
 from builders.loopback_hub import Client, Hub, loopback_hub
+from packaging.requirements import Requirement
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +30,15 @@ def writer(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clien
     """A process logged in to `hub` as `user`, whose token may write."""
     with hub.client(tmp_path_factory.mktemp("writer"), "hf_writer") as client:
         yield client
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips a test marked `needs("package>=version")` where an older package is installed."""
+    for mark in item.iter_markers("needs"):
+        requirement = Requirement(mark.args[0])
+        installed = version(requirement.name)
+        if not requirement.specifier.contains(installed, prereleases=True):
+            pytest.skip(f"needs {requirement}, and {installed} is installed")
 
 
 @pytest.fixture

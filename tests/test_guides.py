@@ -13,12 +13,12 @@ import re
 import shlex
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import tomllib
 import yaml
 from builders import ROOT
 

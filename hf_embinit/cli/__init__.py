@@ -13,6 +13,7 @@ from .pruning import PRUNE
 from .registries import LIST, MANIFEST
 from .retokenizing import EXPLAIN, RETOKENIZE
 from .runs import COMPARE, PUBLISH, RESULTS
+from .train import TRAIN
 from .vocabularies import DOCTOR, MERGE
 
 COMMANDS = {
@@ -25,6 +26,7 @@ COMMANDS = {
     "explain": EXPLAIN,
     "doctor": DOCTOR,
     "surgery": SURGERY,
+    "train": TRAIN,
     "analyze": ANALYZE,
     "compare": COMPARE,
     "manifest": MANIFEST,

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedConfig
+    from transformers import PretrainedConfig
 
 
-def model_class(config: PreTrainedConfig) -> Any:
+def model_class(config: PretrainedConfig) -> Any:
     """The model class of transformers, or an Auto class for a registered or remote one."""
     import transformers
 
@@ -34,6 +34,6 @@ def model_class(config: PreTrainedConfig) -> Any:
     )
 
 
-def _remote_classes(config: PreTrainedConfig) -> dict[str, str]:
+def _remote_classes(config: PretrainedConfig) -> dict[str, str]:
     auto_map = getattr(config, "auto_map", None) or {}
     return {k: v for k, v in auto_map.items() if k.startswith("AutoModel") and isinstance(v, str)}

@@ -6,11 +6,18 @@ hf_embinit is not installed. Annotations are not strings here, because `@strict`
 """
 
 import copy
+import dataclasses
 import math
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, __version__
+
+if not dataclasses.is_dataclass(PreTrainedConfig):
+    raise ImportError(
+        f"the vanilla transformers need transformers 5.6 or later, and this is {__version__}: "
+        "pip install -U transformers"
+    )
 
 
 @strict

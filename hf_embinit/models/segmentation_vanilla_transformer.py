@@ -161,9 +161,7 @@ def _is_punctuation(word: str) -> bool:
 @lru_cache(maxsize=8)
 def _spacy_tokenizer(language: str) -> Any:
     try:
-        spacy = importlib.import_module(
-            "spacy"
-        )  # by name: a checkpoint with word pieces must load without spaCy
+        spacy = importlib.import_module("spacy")  # by name: word pieces must load without it
     except ImportError as error:
         raise ImportError("A tokenizer of words needs spaCy: pip install 'spacy>=3.8,<4'") from error
     try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..errors import UnsupportedModelError
 
@@ -17,7 +17,7 @@ ConfigPath = tuple[str, ...]
 """Names from the model's config down to an attribute of it or of a config inside."""
 
 
-def changed_config(config: PreTrainedConfig, changes: dict[ConfigPath, Any]) -> PreTrainedConfig:
+def changed_config(config: PretrainedConfig, changes: dict[ConfigPath, Any]) -> PretrainedConfig:
     """A copy with other values, built as a saved config is loaded: derived values follow, checks run."""
     values = config.to_dict()
     for path, value in changes.items():
@@ -28,7 +28,7 @@ def changed_config(config: PreTrainedConfig, changes: dict[ConfigPath, Any]) -> 
     return type(config).from_dict(values)
 
 
-def skeleton(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedModel:
+def skeleton(model: PreTrainedModel, config: PretrainedConfig) -> PreTrainedModel:
     """A model of `model`'s class on the meta device: names, shapes and attributes, no values."""
     return _build(type(model), config, "meta", 0)
 
@@ -48,7 +48,7 @@ def fresh_model(model: PreTrainedModel, seed: int) -> PreTrainedModel:
     return made
 
 
-def _build(cls: type[PreTrainedModel], config: PreTrainedConfig, device: str, seed: int) -> PreTrainedModel:
+def _build(cls: type[PreTrainedModel], config: PretrainedConfig, device: str, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]), torch.device(device), _quiet():
         torch.default_generator.manual_seed(seed)  # classes draw from the global state
         return cls._from_config(config, dtype=torch.float32)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..errors import UnsupportedModelError
 from .skeletons import ConfigPath, changed_config, require_same_parameters, shapes, skeleton
@@ -257,16 +257,16 @@ def _follow(model: PreTrainedModel, before: PreTrainedModel, after: PreTrainedMo
             delattr(module, name)
         for name, value in vars(new).items():
             was = vars(old).get(name, _MISSING)
-            if isinstance(value, PreTrainedConfig):
+            if isinstance(value, PretrainedConfig):
                 mine = vars(module).get(name)
-                if isinstance(mine, PreTrainedConfig) and isinstance(was, PreTrainedConfig):
+                if isinstance(mine, PretrainedConfig) and isinstance(was, PretrainedConfig):
                     _follow_config(mine, was, value, done)
             elif _plain(value) and (type(value) is not type(was) or value != was):
                 setattr(module, name, value)
 
 
 def _follow_config(
-    config: PreTrainedConfig, old: PreTrainedConfig, new: PreTrainedConfig, done: set[int]
+    config: PretrainedConfig, old: PretrainedConfig, new: PretrainedConfig, done: set[int]
 ) -> None:
     if id(config) in done:
         return
@@ -274,8 +274,8 @@ def _follow_config(
     for name, value in vars(new).items():
         was = vars(old).get(name, _MISSING)
         mine = vars(config).get(name)
-        if isinstance(value, PreTrainedConfig):
-            if isinstance(mine, PreTrainedConfig) and isinstance(was, PreTrainedConfig):
+        if isinstance(value, PretrainedConfig):
+            if isinstance(mine, PretrainedConfig) and isinstance(was, PretrainedConfig):
                 _follow_config(mine, was, value, done)
         elif _plain(value) and (type(value) is not type(was) or value != was):
             setattr(config, name, value)
@@ -294,12 +294,12 @@ def _module_lists(model: PreTrainedModel) -> dict[str, int]:
 
 
 def _counts(
-    config: PreTrainedConfig, at: ConfigPath, kind: type
-) -> Iterator[tuple[ConfigPath, int, PreTrainedConfig]]:
+    config: PretrainedConfig, at: ConfigPath, kind: type
+) -> Iterator[tuple[ConfigPath, int, PretrainedConfig]]:
     """Numbers in a config and its sub-configs that may count layers (or lists whose lengths may)."""
     value: Any
     for name, value in list(vars(config).items()):
-        if isinstance(value, PreTrainedConfig):
+        if isinstance(value, PretrainedConfig):
             yield from _counts(value, (*at, name), kind)
         elif type(value) is kind and _COUNT.search(name):
             size: Any = len(value) if isinstance(value, list) else value
@@ -307,7 +307,7 @@ def _counts(
                 yield (*at, name), size, config
 
 
-def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[ConfigPath, Any]:
+def _layer_lists(holder: PretrainedConfig, key: ConfigPath, size: int) -> dict[ConfigPath, Any]:
     """Lists next to a number of layers that have an entry a layer, or name some of the layers by index."""
     lists = {}
     for name, values in vars(holder).items():
@@ -320,7 +320,7 @@ def _layer_lists(holder: PreTrainedConfig, key: ConfigPath, size: int) -> dict[C
             and len(set(values)) == len(values)
         )
         if per_layer or (indices and len(values) < size):
-            lists[(*key[:-1], name)] = list(values)
+            lists[key[:-1] + (name,)] = list(values)  # noqa: RUF005  (Python 3.10 reads no star there)
     return lists
 
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..arguments import shown
 from ..errors import UnsupportedModelError
@@ -237,12 +237,12 @@ def _two_sides(
     return {id(source): "source", id(target): "target"}
 
 
-def _has_target_size(config: PreTrainedConfig) -> bool:
+def _has_target_size(config: PretrainedConfig) -> bool:
     """Whether a config sizes the decoder's vocabulary apart: Marian, FSMT, pairs of two models."""
     if any(is_vocabulary_size(k, v) and k.startswith(TARGET_PREFIXES) for k, v in vars(config).items()):
         return True
     parts = (getattr(config, part, None) for part in ("encoder", "decoder"))
-    return not hasattr(config, "vocab_size") and all(isinstance(part, PreTrainedConfig) for part in parts)
+    return not hasattr(config, "vocab_size") and all(isinstance(part, PretrainedConfig) for part in parts)
 
 
 def is_vocabulary_size(key: str, value: Any) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import events_with
@@ -304,7 +304,7 @@ class EmbeddingTables:
                 continue
             holders[id(module)] = (module, inside)
             config = getattr(module, "config", None)
-            if isinstance(config, PreTrainedConfig):
+            if isinstance(config, PretrainedConfig):
                 for one in (config,) if two else (config, config.get_text_config()):
                     holders.setdefault(id(one), (one, set()))[1].update(inside)
         return list(holders.values())

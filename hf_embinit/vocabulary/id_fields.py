@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
 from ..errors import UnsupportedModelError
 
@@ -76,7 +76,7 @@ def id_fields(model: PreTrainedModel, rows: int) -> list[IdField]:
     skipped: list[str] = []
     for path, module in model.named_modules():
         config = getattr(module, "config", None)
-        config = config if isinstance(config, PreTrainedConfig) else None
+        config = config if isinstance(config, PretrainedConfig) else None
         if path.startswith(tuple(skipped)):
             continue
         if path and config is not None and _is_of_another(config, rows):
@@ -163,7 +163,7 @@ def _reads_highest_id(model: PreTrainedModel, field: IdField) -> bool:
     if field.name != "eos_token_id" or isinstance(field.holder, GenerationConfig):
         return False
     holder = field.holder
-    config = holder if isinstance(holder, PreTrainedConfig) else getattr(holder, "config", model.config)
+    config = holder if isinstance(holder, PretrainedConfig) else getattr(holder, "config", model.config)
     return config.get_text_config().model_type in _HIGHEST_IS_EOS
 
 
@@ -175,15 +175,15 @@ def _positions_from_padding(module: nn.Module) -> bool:
     return any(hasattr(module, name) or name in where for name in names)
 
 
-def _configs(config: PreTrainedConfig, rows: int | None) -> Iterator[PreTrainedConfig]:
+def _configs(config: PretrainedConfig, rows: int | None) -> Iterator[PretrainedConfig]:
     """A configuration and those inside it, without those of another vocabulary than that of `rows`."""
     yield config
     for value in vars(config).values():
-        if isinstance(value, PreTrainedConfig) and not (rows is not None and _is_of_another(value, rows)):
+        if isinstance(value, PretrainedConfig) and not (rows is not None and _is_of_another(value, rows)):
             yield from _configs(value, rows)
 
 
-def _is_of_another(config: PreTrainedConfig, rows: int) -> bool:
+def _is_of_another(config: PretrainedConfig, rows: int) -> bool:
     size = vars(config.get_text_config()).get("vocab_size", vars(config).get("vocab_size"))
     return isinstance(size, int) and size != rows
 

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from transformers import Trainer
 
 from ..arguments import NotNegative, RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
@@ -47,6 +46,8 @@ def parameter_groups(
     those replace parameters. Raises `InvalidArgumentError` for a model without new rows, ids that it lacks
     and a frozen table, `UnsupportedModelError` for sharded and sparse ones.
     """
+    from transformers import Trainer
+
     tables = EmbeddingTables(model)
     if token_ids is None:
         token_ids = sorted(grown_ids(read_manifest(tables.model)).get(side, ()))

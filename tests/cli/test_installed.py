@@ -8,11 +8,11 @@ import os
 import shlex
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomllib
 import torch
 from builders import ROOT
 from builders.command_line import OFFLINE
@@ -61,7 +61,8 @@ EXTRAS = """
 import json, re, sys, tomllib
 from pathlib import Path
 project = tomllib.loads(Path(sys.argv[1]).read_text())["project"]
-extras = {re.split("[<>=]", line)[0] for line in project["optional-dependencies"]["recipes"]}
+lines = [line for extra in ("recipes", "words") for line in project["optional-dependencies"][extra]]
+extras = {re.split("[<>=]", line)[0] for line in lines} - {"hf-embinit[words]", "transformers"}
 names = {"pyyaml": "yaml", "scikit-learn": "sklearn", "markdown-it-py": "markdown_it"}
 for name in extras - {"pyyaml", "jinja2"}:  # what the others need anyway
     sys.modules[names.get(name, name)] = None

@@ -19,7 +19,7 @@ import pytest
 import torch
 import transformers
 from builders import architectures
-from builders.architectures import VOCAB, accepts_cache, build, inputs, logits_of, sequence_length
+from builders.architectures import VOCAB, accepts_cache, build, inputs, logits_of, sequence_length, since
 from packaging.version import Version
 
 from hf_embinit.errors import UnsupportedModelError
@@ -217,12 +217,12 @@ REPRESENTATIVE = [
     ("LlamaForCausalLM", "stock"),
     ("LlamaForCausalLM", "tied"),
     ("GPTJForCausalLM", "stock"),  # head with a bias
-    ("Gemma3ForConditionalGeneration", "stock"),  # nested text config
+    since("5.6", "Gemma3ForConditionalGeneration", "stock"),  # nested text config
     ("Gemma3nForCausalLM", "stock"),  # per-layer table
     ("Gemma4ForConditionalGeneration", "stock"),
     ("MllamaForCausalLM", "stock"),  # more rows than tokens
-    ("MoshiForCausalLM", "stock"),
-    ("CpmAntForCausalLM", "stock"),
+    since("5.6", "MoshiForCausalLM", "stock"),
+    since("5.16", "CpmAntForCausalLM", "stock"),
     ("DeepseekV4ForCausalLM", "stock"),  # experts by token
     ("BltForCausalLM", "stock"),  # three tables for one vocabulary
     ("XLNetLMHeadModel", "stock"),

@@ -183,6 +183,7 @@ def test_duplicates_and_known_tokens_are_named_and_not_added() -> None:
         expand_vocabulary(m, t, ["Ġthe"])
 
 
+@pytest.mark.needs("tokenizers>=0.23")  # before, an added token was written as it was given
 def test_tokens_that_the_normaliser_changes() -> None:
     t = tokenizer("wordpiece")
     m = model("bert", len(t))
@@ -316,7 +317,10 @@ def test_the_report_reads_and_serialises() -> None:
     assert json.loads(json.dumps(report.to_dict()))["tokens"][1]["init"] == "mean"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+_WRITES_BLANKS = pytest.param("sentencepiece_bpe", marks=pytest.mark.needs("tokenizers>=0.23"))
+
+
+@pytest.mark.parametrize("family", [_WRITES_BLANKS if f == "sentencepiece_bpe" else f for f in FAMILIES])
 def test_every_family_gets_tokens_that_it_then_uses(family) -> None:
     t = tokenizer(family)
     m = model("bert" if family == "wordpiece" else "gpt2", len(t))

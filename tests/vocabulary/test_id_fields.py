@@ -13,7 +13,7 @@ import pytest
 import torch
 from builders.tiny_models import SMALL
 from builders.tiny_tokenizers import logits, model, texts, tokenizer
-from transformers import CONFIG_MAPPING, PreTrainedConfig
+from transformers import CONFIG_MAPPING, PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hf_embinit.errors import UnsupportedModelError
@@ -29,7 +29,7 @@ NO_TEXT_TOKENS = re.compile(
 )
 
 
-def config_classes() -> Iterator[type[PreTrainedConfig]]:
+def config_classes() -> Iterator[type[PretrainedConfig]]:
     seen: set[type] = set()
     found = [CONFIG_MAPPING[kind] for kind in CONFIG_MAPPING_NAMES if kind in CONFIG_MAPPING]
     while found:
@@ -88,7 +88,7 @@ def test_every_kind_of_field_follows() -> None:
     }
     for name, value in generation.items():
         setattr(m.generation_config, name, value)
-    m.config.vision_config = PreTrainedConfig(image_token_id=317)
+    m.config.vision_config = PretrainedConfig(image_token_id=317)
     _, _, new = pruned(m, t)
     assert new[301] != 301
     assert m.config.image_token_index == new[301] and m.config.video_token_id == new[302]
@@ -106,7 +106,7 @@ def test_every_kind_of_field_follows() -> None:
 def test_a_nested_configuration_of_another_vocabulary_is_left_alone() -> None:
     t = tokenizer("byte_level")
     m = model("gpt2", len(t))
-    m.config.talker_config = PreTrainedConfig(vocab_size=4096, eos_token_id=301)
+    m.config.talker_config = PretrainedConfig(vocab_size=4096, eos_token_id=301)
     m.config.codec_eos_token_id = 301
     _, _, new = pruned(m, t)
     assert 301 not in new
@@ -147,7 +147,7 @@ def roberta(vocab_size: int, pad: int) -> Any:
     return seeded(RobertaForMaskedLM, RobertaConfig(**{**SMALL, **ids, "vocab_size": vocab_size}))
 
 
-def seeded(cls: type, config: PreTrainedConfig) -> Any:
+def seeded(cls: type, config: PretrainedConfig) -> Any:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return cls(config).eval()
@@ -199,7 +199,7 @@ def test_ids_that_modules_and_tokenizers_keep_follow() -> None:
 def test_gemma_3n_is_refused() -> None:
     t = tokenizer("byte_level")
     m = model("gpt2", len(t))
-    m.config.vision_config = PreTrainedConfig(vocab_offset=300)
+    m.config.vision_config = PretrainedConfig(vocab_offset=300)
     with pytest.raises(UnsupportedModelError, match="apart at id 300"):
         prune_vocabulary(m, t, [250])
 

@@ -89,6 +89,7 @@ def test_ids_in_the_configuration_follow() -> None:
     m = model("bart", len(t), decoder_start_token_id=t.eos_token_id, forced_eos_token_id=t.eos_token_id)
     m.config.eos_token_id = [t.eos_token_id, 200]
     m.generation_config.suppress_tokens = [t.eos_token_id, 201]
+    m.generation_config.forced_eos_token_id = t.eos_token_id
     eos, kept = t.eos_token, t.convert_ids_to_tokens(200)
     prune_vocabulary(m, t, [250, 300])
     new = t.convert_tokens_to_ids([eos, kept])
