@@ -8,8 +8,7 @@ import warnings
 
 import pytest
 import torch
-from builders.tables import assert_consistent
-from builders.tiny_models import t5_with_separate_head
+from builders.adapters import quietly, round_trip, saved_base, stirred
 from builders.tiny_tokenizers import logits, model, tokenizer
 from peft import LoraConfig, PeftModel, TrainableTokensConfig, get_peft_model
 from transformers import Trainer, TrainingArguments
@@ -19,10 +18,8 @@ from hf_embinit import expand_vocabulary, load_adapter, merge_adapter, save_voca
 from hf_embinit.errors import (
     DataNotFoundError,
     InvalidArgumentError,
-    UnsupportedModelError,
     VocabularyWarning,
 )
-from hf_embinit.tables import EmbeddingTables
 from hf_embinit.vocabulary import VocabularyCallback, carry_vocabulary
 from hf_embinit.vocabulary.adapters import MANIFEST, ROWS
 
@@ -57,49 +54,6 @@ def quiet():
         yield
 
 
-def saved_base(kind: str, folder, padding: int = 0):
-    t = tokenizer("byte_level")
-    m = model(kind, len(t) + padding)
-    m.save_pretrained(folder)
-    return type(m).from_pretrained(folder).eval(), t
-
-
-def stirred(wrapped):
-    """With every trainable number moved, as after training."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for p in wrapped.parameters():
-            if p.requires_grad:
-                p.add_(torch.randn(p.shape, generator=generator) / 10)
-    return wrapped.eval()
-
-
-def quietly(work, *given, **named):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return work(*given, **named)
-
-
-def round_trip(wrapped, base_class, tmp_path, ids, exact=False):
-    """The logits that a PEFT model gives, after checking that they come back.
-
-    A merge adds LoRA's product to a matrix, which rounds; rows are put in their places to the bit (`exact`).
-    """
-    before = logits(wrapped, ids)
-    quietly(wrapped.save_pretrained, tmp_path / "adapter")
-    loaded = quietly(load_adapter, base_class.from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
-    assert torch.equal(logits(loaded, ids), before)
-    merged = quietly(merge_adapter, loaded)
-    after = logits(merged, ids)
-    assert torch.equal(after, before) or not exact
-    torch.testing.assert_close(after, before, atol=1e-4, rtol=1e-4)
-    merged.save_pretrained(tmp_path / "merged")
-    again = base_class.from_pretrained(tmp_path / "merged").eval()
-    assert torch.equal(logits(again, ids), after)
-    assert_consistent(EmbeddingTables(again))
-    return before
-
-
 @pytest.mark.parametrize("ensure", [False, True], ids=["", "ensure_weight_tying"])
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -131,31 +85,6 @@ def test_a_head_with_a_bias(tmp_path) -> None:
     carry_vocabulary(wrapped)
     ids = torch.tensor([t(TEXT)["input_ids"]])
     round_trip(stirred(wrapped), type(m), tmp_path, ids)
-
-
-@pytest.mark.parametrize("trained", ["layers", "rows apart", "head", "lora on the head"])
-def test_a_separate_t5_head(trained, tmp_path) -> None:
-    from builders.tiny_models import word_tokenizer
-
-    m = t5_with_separate_head()
-    m.save_pretrained(tmp_path / "base")
-    m = type(m).from_pretrained(tmp_path / "base").eval()
-    assert m.lm_head.weight is not m.shared.weight
-    t = word_tokenizer()
-    new = expand_vocabulary(m, t, ["zyxomma", "qorvex"], "mean_cov", prefixes=()).token_ids
-    for said in (True, False):  # what PEFT goes by; it would train the module `shared`, which nothing calls
-        m.config.tie_word_embeddings = said
-        with pytest.raises(UnsupportedModelError, match=r"set it to False first|use train_new_rows_only"):
-            hf_embinit.peft_config_for_new_tokens(m, new)
-    config = {
-        "layers": lambda: LoraConfig(target_modules=["q"]),
-        "rows apart": lambda: LoraConfig(target_modules=["q"], trainable_token_indices={"lm_head": new}),
-        "head": lambda: LoraConfig(target_modules=["q"], modules_to_save=["lm_head"]),
-        "lora on the head": lambda: LoraConfig(target_modules=["q", "lm_head"]),
-    }[trained]()
-    wrapped = quietly(get_peft_model, m, config)
-    carry_vocabulary(wrapped)
-    round_trip(stirred(wrapped), type(m), tmp_path, torch.tensor([[1, 2, *new]]))
 
 
 def test_a_model_that_grew_under_patch(tmp_path) -> None:
