@@ -68,19 +68,24 @@ def trans_tokenizer(
     Tokens that are left have a row by the chain, not the unknown token's.
     """
     counts = alignment_counts(context, "trans_tokenizer", iterations, symmetrization)
-    own = (context.overlap >= 0).nonzero().flatten()
-    made = Coefficients.from_coo(
-        torch.cat([torch.from_numpy(counts.new_ids), own]),
-        torch.cat([torch.from_numpy(counts.old_ids), context.overlap[own]]),
-        torch.cat([torch.from_numpy(counts.counts), torch.ones(len(own), dtype=torch.float64)]),
-        context.shape,
-    )
+    made = with_overlap(context, counts)
     made = without_small(made.normalised(), min_share)
     if borrow:
         taken = borrowed(context.new, made)
         context.report["borrowed"] = int((taken.step == Step.METHOD).sum())
         made = made.or_else(taken)
     return made
+
+
+def with_overlap(context: RetokenizeContext, counts: AlignmentCounts) -> Coefficients:
+    """Counts, and one more of each token of both vocabularies for itself; not normalised."""
+    own = (context.overlap >= 0).nonzero().flatten()
+    return Coefficients.from_coo(
+        torch.cat([torch.from_numpy(counts.new_ids), own]),
+        torch.cat([torch.from_numpy(counts.old_ids), context.overlap[own]]),
+        torch.cat([torch.from_numpy(counts.counts), torch.ones(len(own), dtype=torch.float64)]),
+        context.shape,
+    )
 
 
 def without_small(made: Coefficients, min_share: float) -> Coefficients:

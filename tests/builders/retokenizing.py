@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hf_embinit.retokenize import RetokenizeContext, TokenTexts, overlap_map, role_map
@@ -18,6 +18,7 @@ def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
     vocabulary = {word: i for i, word in enumerate([*SPECIALS, *words])}
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    backend.decoder = decoders.WordPiece(cleanup=False)
     roles: dict[str, Any] = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep")}
     return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
 
@@ -56,3 +57,14 @@ def bilingual(words: int = 40, sentences: int = 400, seed: int = 0) -> tuple[lis
         order = said[torch.randperm(length, generator=draw)]
         pairs.append((" ".join(old[i] for i in said), " ".join(new[i] for i in order)))
     return old, new, pairs
+
+
+def parity_tokenizers(pieces: bool = True) -> tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
+    """The new and the old tokenizer that other packages were compared on: half of the old words are in the
+    new vocabulary. With `pieces` more than 100 tokens have a mark, by which FOCUS tells the family."""
+    inside = [f"##{a}{b}" for a in "cdefghijklm" for b in "abcdefghijk"]
+    letters = [*"abcdefghijklm0123456789", *(f"##{c}" for c in "abcdefghijklm0123456789")]
+    old = [*letters, *(f"a{i}" for i in range(60)), *inside[:110]]
+    new = [*letters, *(f"b{i}" for i in range(40)), *(f"a{i}" for i in range(0, 60, 2)), "cab", *inside[8:]]
+    kept = [[token for token in tokens if pieces or "##" not in token] for tokens in (new, old)]
+    return word_tokenizer(kept[0]), word_tokenizer(kept[1])

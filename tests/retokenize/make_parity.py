@@ -1,16 +1,22 @@
 """Makes `data/`: what other packages give for inputs of ours. Not run by the tests, which compare only.
 
-    python tests/retokenize/make_parity.py
+    PYTHONPATH=.:tests python tests/retokenize/make_parity.py
 
-Needs, in an environment with this package and torch 2.13.0: nltk 3.10.4, mergekit 0.1.5.
+Made with torch 2.13.0, transformers 5.23.0, numpy 2.4.6 and nltk 3.10.4, mergekit 0.1.5, deepfocus 1.0.1,
+wechsel 0.0.4, trans-tokenizers 0.1.4, tokenizer-adapter 0.2.0, fasttext-wheel 0.9.2 (each installed without
+the versions that it asks for).
 """
 
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
+from builders.retokenizing import parity_tokenizers
+from builders.tiny_tokenizers import tokenizer
 
 DATA = Path(__file__).parent / "data"
 
@@ -40,7 +46,6 @@ def nltk_model1() -> None:
 
 def mergekit() -> None:
     """Supports and coefficients of its pursuit, weights of its interpolation."""
-    import torch
     from mergekit.tokensurgeon.common_interpolation import WeightingScheme, common_interp_approximate
     from mergekit.tokensurgeon.omp import batch_omp
 
@@ -59,10 +64,116 @@ def mergekit() -> None:
     np.savez_compressed(DATA / "mergekit.npz", **{name: x.numpy() for name, x in made.items()})
 
 
+def fasttext_model(words: list[str], path: Path, seed: int) -> tuple[list[str], np.ndarray]:
+    """A small fastText model of words without n-grams, saved; its words and their vectors."""
+    import fasttext
+
+    draw = np.random.default_rng(seed)
+    lines = [" ".join(draw.choice(words, 8)) for _ in range(400)]
+    text = path.with_suffix(".txt")
+    text.write_text("\n".join(lines))
+    model = fasttext.train_unsupervised(
+        str(text), dim=6, minn=0, maxn=0, minCount=1, bucket=0, thread=1, epoch=3, verbose=0
+    )
+    model.save_model(str(path))
+    return model.words, np.stack([model.get_word_vector(word) for word in model.words])
+
+
+def deepfocus(folder: Path, table: torch.Tensor) -> dict[str, np.ndarray]:
+    """FOCUS on the vectors of new tokens, some of which have none."""
+    from deepfocus import FOCUS
+
+    new, old = parity_tokenizers()
+    said = sorted(set(new.get_vocab()) - set(new.all_special_tokens))[10:]  # a text has no special tokens
+    words, vectors = fasttext_model(said, folder / "focus.bin", 0)
+    rows = FOCUS(new, old, table, fasttext_model_path=str(folder / "focus.bin"), verbosity="silent")
+    return {"focus_words": np.array(words), "focus_vectors": vectors, "focus_rows": rows.numpy()}
+
+
+def wechsel(folder: Path, table: torch.Tensor) -> dict[str, np.ndarray]:
+    """WECHSEL on fastText models of both languages and a dictionary, its orthogonal map in double precision:
+    in single precision as it stands rows differ by 4e-5."""
+    import fasttext
+    import wechsel as package
+    from scipy.linalg import orthogonal_procrustes
+    from wechsel import WECHSEL
+
+    package.orthogonal_procrustes = lambda a, b: orthogonal_procrustes(a.astype(float), b.astype(float))
+
+    new, old = parity_tokenizers(pieces=False)  # a piece such as `##ab` is looked up with its mark
+    made: dict[str, np.ndarray] = {}
+    models = []
+    for number, (name, one) in enumerate((("old", old), ("new", new))):
+        words = sorted({one.decode([i]).strip() for i in range(4, len(one))})
+        path = folder / f"{name}.bin"
+        made[f"wechsel_{name}_words"], made[f"wechsel_{name}_vectors"] = fasttext_model(
+            words, path, number + 1
+        )
+        models.append(fasttext.load_model(str(path)))
+    pairs = [(f"a{i}", f"b{i}") for i in range(40)]
+    (folder / "dictionary.txt").write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    worker = WECHSEL(*models, bilingual_dictionary=str(folder / "dictionary.txt"))
+    rows, _ = worker.apply(old, new, table[: len(old)].numpy())
+    return {**made, "wechsel_rows": rows}
+
+
+def trans_tokenizers(folder: Path) -> dict[str, np.ndarray]:
+    """The weights that counts of aligned tokens become, for words of one token. Both tokenizers mark where a
+    word starts: without a mark in either `map_tokens` ends in an `UnboundLocalError`."""
+    from transtokenizers import map_tokens
+
+    new, old = tokenizer("sentencepiece_bpe"), tokenizer("unigram")
+    names = [t.convert_ids_to_tokens(list(range(len(t)))) for t in (new, old)]
+    starts = [[i for i, t in enumerate(n) if t[0] == "▁" and t[1:].isalpha()] for n in names]
+    draw = np.random.default_rng(4)
+    counts = np.zeros((len(new), len(old)), dtype=np.int64)
+    lines = []
+    for i in starts[0][:40]:
+        for j in draw.choice(starts[1], 3, replace=False):
+            counts[i, j] = draw.integers(10, 50)
+            lines.append(f"{names[1][j]}\t{names[0][i]}\t-1.0\t{counts[i, j]}")
+    (folder / "counts.tsv").write_text("\n".join(lines) + "\n")
+    new.save_pretrained(folder / "to")
+    old.save_pretrained(folder / "from")
+    mapping, _ = map_tokens(str(folder / "counts.tsv"), str(folder / "from"), str(folder / "to"))
+    weights = np.zeros(counts.shape, dtype=np.float32)
+    for i in starts[0][:40]:
+        found = mapping[names[0][i]]
+        for other, count in found.items():
+            weights[i, old.get_vocab()[other]] = count / sum(found.values())
+    entries = np.nonzero(counts)
+    return {
+        "counted_new": entries[0],
+        "counted_old": entries[1],
+        "counts": counts[entries],
+        "weights_at": np.stack(np.nonzero(weights)),
+        "weights": weights[np.nonzero(weights)],
+    }
+
+
+def adapter(table: torch.Tensor) -> dict[str, np.ndarray]:
+    """The rows that tokenizer-adapter's `average` gives."""
+    from tokenizer_adapter import TokenizerAdapter
+
+    new, old = parity_tokenizers()
+    worker = TokenizerAdapter()
+    pairs = worker.prepare_correspondance_dict(new, old)
+    return {"adapter_rows": worker.process_single_tensor(table, pairs).numpy()}
+
+
 def main() -> None:
+    """All of them."""
     DATA.mkdir(exist_ok=True)
     nltk_model1()
     mergekit()
+    _, old = parity_tokenizers()
+    table = torch.randn(len(old), 4, generator=torch.Generator().manual_seed(7))
+    made = {"table": table.numpy(), **adapter(table)}
+    with tempfile.TemporaryDirectory() as folder:
+        made |= deepfocus(Path(folder), table)
+        made |= wechsel(Path(folder), table)
+        made |= trans_tokenizers(Path(folder))
+    np.savez_compressed(DATA / "packages.npz", **made)
 
 
 if __name__ == "__main__":
