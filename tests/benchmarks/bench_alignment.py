@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_alignment.py [--pairs 1000000] [--length 14]
 
 Sentences are drawn: the frequency of the n-th token is proportional to 1 / (n + 3), the vocabularies have
-30,522 and 32,000 tokens, lengths are spread around `--length`, and a translation holds a fixed new token for each old
-one, in another order, some left out and some of chance. Prints CPU seconds and wall seconds of both
+30,522 and 32,000 tokens, lengths are spread around `--length`, and a translation holds a fixed new token for
+each old one, in another order, some left out and some of chance. Prints CPU seconds and wall seconds of both
 directions, five steps each, the highest resident set, and the share of tokens whose translation is the one
 with the largest count.
 """
