@@ -61,6 +61,19 @@ def test_the_results_are_those_of_the_records() -> None:
         assert any(str(len(values)) in cells for cells in rows)
 
 
+def test_accuracies_with_another_tokenizer_are_those_of_the_records() -> None:
+    (text,) = re.findall(r"^It learns 4,000 German.*?instead of \d+\n", README, re.DOTALL | re.MULTILINE)
+    said = re.search(r"in (\d+) of\n?\s*100 cases, with its English tokenizer in (\d+) ", text)
+    more = re.search(r"in (\d+) instead of (\d+)\n", text)
+    assert said and more
+    for name, found in (("german-embedded", said), ("german", more)):
+        file = ROOT / "recipes" / "results" / "retokenize" / name / "results.json"
+        metrics = json.loads(file.read_text(encoding="utf-8"))["metrics"]
+        assert [float(x) for x in found.groups()] == [
+            round(100 * metrics["step_0_accuracy"]), round(100 * metrics["before_accuracy"])
+        ]  # fmt: skip
+
+
 @pytest.mark.parametrize("code", [code for _, _, code in PAPERS])
 def test_every_function_and_command_of_the_papers_table_exists(code: str) -> None:
     if code.startswith("hf-embinit "):

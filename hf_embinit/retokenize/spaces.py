@@ -108,7 +108,7 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
                 f"donor={type(donor).__name__} has {len(table)} rows for {len(context.new)} new tokens: "
                 f"it was made with another tokenizer"
             )
-        return table[: len(context.new)]
+        return _finite(table[: len(context.new)], context)
     vectors = load_vectors(donor)
     made = token_vectors(context.new, vectors)
     special = {token: row for row, token in enumerate(vectors.tokens)}
@@ -121,7 +121,16 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
             f"donor={vectors.name!r} has {found} of the {len(context.new)} new tokens: it was made with "
             f"another tokenizer"
         )
-    return made
+    return _finite(made, context)
+
+
+def _finite(rows: Tensor, context: RetokenizeContext) -> Tensor:
+    """Rows with NaN or infinite entries made zeros, which stand for none; the report counts them."""
+    broken = ~torch.isfinite(rows).all(1)
+    if bool(broken.any()):
+        context.report["donor_rows_not_finite"] = int(broken.sum())
+        rows = torch.where(broken[:, None], 0.0, rows)
+    return rows
 
 
 def encoder_space(tokens: TokenTexts, encoder: str | PathLike[str]) -> Tensor:

@@ -115,6 +115,29 @@ def test_no_common_token_is_said(init: str) -> None:
         get_initializer(init).fn(context)
 
 
+@pytest.mark.parametrize("init", ["clp", "clp_plus", "omp", "common_interpolation"])
+def test_broken_rows_of_a_donor_count_as_none(init: str) -> None:
+    words = [*OLD_WORDS, "new", "other"]
+    matrix = drawn(42)
+    matrix[3, 2], matrix[41, 0] = float("nan"), float("inf")
+    context = context_of(word_tokenizer(words), OLD, donor=vectors(words, matrix))
+    made = get_initializer(init).fn(context)
+    assert context.report["donor_rows_not_finite"] == 2 and context.report["anchors"] == 39
+    assert made.step[45] == Step.NONE and made.step[44] == Step.METHOD
+    assert 4 + 3 not in [weight.id for weight in made.row(44)] and made.step[4 + 3] == Step.OVERLAP
+
+
+def test_a_donor_of_another_vocabulary_is_said() -> None:
+    import torch.nn as nn
+
+    small = nn.Module()
+    small.get_input_embeddings = lambda: nn.Embedding(5, 3)  # type: ignore[assignment]
+    with pytest.raises(InvalidArgumentError, match="has 5 rows for 44 new tokens: it was made with another"):
+        clp(context_of(NEW, OLD, donor=small))
+    with pytest.raises(InvalidArgumentError, match="has 0 of the 44 new tokens"):
+        clp(context_of(NEW, OLD, donor=vectors(["x", "y"])))
+
+
 def test_focus_trains_its_space_on_text_by_the_seed() -> None:
     words = [*OLD_WORDS[:30], "new"]
     texts = [f"en{i} en{i + 1} en{i + 2} new" for i in range(28)] * 5
