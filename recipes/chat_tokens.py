@@ -14,8 +14,9 @@
 The control tokens come with a chat template, which TRL's `clone_chat_template` copies from another tokenizer;
 under `hf_embinit.patched` it neither cuts rows off nor trains dummies. LoRA trains the layers, and PEFT the
 rows of the control tokens; the adapter carries them, is loaded on the model as it was before, and merged into
-a checkpoint that needs no adapter. Then it answers. The first command runs offline in some minutes: a small
-model of embedded captions learns to describe pictures. TRL is to be installed: `pip install trl`.
+a checkpoint that needs no adapter. Then it answers. The first command runs offline in about two minutes of
+one CPU core: a small model of embedded captions learns to answer with a sentence and to stop there. It is too
+small to heed the words that it is asked about. TRL is to be installed: `pip install trl`.
 """
 
 from __future__ import annotations
