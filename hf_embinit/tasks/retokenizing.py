@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
 from ..measures import mean_pooled, retrieval_accuracy
-from ..retokenize import Pair, list_initializers, read_parallel
+from ..retokenize import Pair, count_alignments, list_initializers, read_parallel
 from ..tables import EmbeddingTables
 from ..tokens import copy_tokenizer, split_texts, token_family
 from ..vectors import PretrainedVectors, train_glove
@@ -163,13 +163,36 @@ def word_gloves(pairs: Sequence[Pair], *, seed: int = 0, dim: int = 100) -> tupl
     )  # fmt: skip
 
 
+def word_dictionary(pairs: Sequence[Pair], *, min_count: int = 3) -> list[Pair]:
+    """For each lower-cased word of the new side the old one that `pairs` align it with most often, of those
+    that they align `min_count` times or more with both directions agreeing."""
+    from .corpus_vectors import corpus_tokens
+
+    ids: tuple[dict[str, int], dict[str, int]] = ({}, {})
+    sides = [
+        [[known.setdefault(word, len(known)) for word in corpus_tokens(pair[side].lower())] for pair in pairs]
+        for side, known in enumerate(ids)
+    ]
+    counts = count_alignments(
+        *sides, num_old=len(ids[0]), num_new=len(ids[1]), symmetrization="intersection", progress=False
+    )
+    words = [list(known) for known in ids]
+    best: dict[int, tuple[float, int]] = {}
+    for new, old, count in zip(
+        counts.new_ids.tolist(), counts.old_ids.tolist(), counts.counts.tolist(), strict=True
+    ):
+        if count >= min_count and count > best.get(new, (0.0, 0))[0]:
+            best[new] = (count, old)
+    return [Pair(words[0][old], words[1][new]) for new, (_, old) in best.items()]
+
+
 def help_for(
     name: str, tokenizer: Any, pairs: Sequence[Pair], texts: Sequence[str], seed: int
 ) -> dict[str, Any]:
     """What the method `name` reads, as `replace_tokenizer` takes it: pairs, texts, vectors learnt from them.
 
     A donor is stood in for by GloVe of the new tokens, vectors of two languages by GloVe of the words of
-    `pairs`, whose lines are the dictionary too."""
+    `pairs`, joined by the words that these align."""
     needs = {"parallel"} if name == "auto" else next(r.needs for r in list_initializers(name))
     found: dict[str, Any] = {"parallel": pairs} if pairs and "parallel" in needs else {}
     if "texts" in needs:
@@ -177,7 +200,7 @@ def help_for(
     if "donor" in needs:
         found["donor"] = token_glove(tokenizer, texts, seed=seed)
     if pairs and not found and {"vectors", "dictionary"} <= needs:
-        found = {"vectors": word_gloves(pairs, seed=seed), "dictionary": pairs}
+        found = {"vectors": word_gloves(pairs, seed=seed), "dictionary": word_dictionary(pairs)}
     return found
 
 

@@ -71,6 +71,12 @@ def test_untied_tables_are_equal_and_apart() -> None:
     assert not lm.config.tie_word_embeddings
 
 
+def test_a_dictionary_of_words_is_learnt_from_pairs() -> None:
+    words = {new: old for old, new in retokenizing.word_dictionary(load_pairs(["tatoeba"], "train"))}
+    known = {"haus": "house", "wasser": "water", "hund": "dog", "buch": "book", "und": "and", "wir": "we"}
+    assert {new: words.get(new) for new in known} == known and len(words) > 500
+
+
 @pytest.mark.parametrize(
     ("init", "keys"),
     [
@@ -83,6 +89,6 @@ def test_untied_tables_are_equal_and_apart() -> None:
     ],
 )
 def test_each_method_is_given_what_it_reads(init: str, keys: set[str]) -> None:
-    pairs = load_pairs(["tatoeba"], "train", limit=100)
+    pairs = load_pairs(["tatoeba"], "train", limit=300)
     t = retokenizing.train_tokenizer(tokenizer("wordpiece"), [pair.new for pair in pairs], 300)
     assert set(retokenizing.help_for(init, t, pairs, [pair.new for pair in pairs], 0)) == keys
