@@ -44,6 +44,13 @@ _HELD_AS = ("model_body", "text_encoder", "model")
 """Where things that are no modules hold their model: SetFit's classifier, diffusers' pipelines, pipelines."""
 
 
+BEFORE = (
+    "change the vocabulary before that, in memory or in the files: "
+    "hf-embinit expand MODEL --tokens ... --output_dir FOLDER"
+)
+"""The way out where tables have no place any more for other rows."""
+
+
 def unwrap(model: Any) -> PreTrainedModel:
     """The one `PreTrainedModel` inside PEFT, DistributedDataParallel and torch.compile wrappers, or in a
     SentenceTransformer, a CrossEncoder, a module of one's own, SetFit's classifier or a pipeline.
@@ -93,7 +100,7 @@ def _outermost(module: nn.Module, name: str) -> dict[str, PreTrainedModel]:
 
 def _refuse_fsdp(module: nn.Module, name: str) -> None:
     if type(module).__name__ == "FullyShardedDataParallel":
-        raise UnsupportedModelError(f"{name} is sharded by FSDP: change the vocabulary before wrapping it")
+        raise UnsupportedModelError(f"{name} is sharded by FSDP: {BEFORE}")
 
 
 def _refuse_odd_models(model: PreTrainedModel) -> None:
@@ -107,17 +114,14 @@ def _refuse_odd_models(model: PreTrainedModel) -> None:
             )
     for path, parameter in model.named_parameters():
         if hasattr(parameter, "ds_id"):
-            raise UnsupportedModelError(
-                f"{name} is sharded by ZeRO-3 ({path}): change the vocabulary before DeepSpeed partitions it"
-            )
-        if hasattr(parameter, "device_mesh"):
-            raise UnsupportedModelError(
-                f"{name} is sharded over a device mesh ({path}): change the vocabulary before sharding it"
-            )
+            raise UnsupportedModelError(f"{name} is sharded by ZeRO-3 ({path}): {BEFORE}")
 
 
 def _refuse_odd_table(table: Table) -> None:
-    """Raises `UnsupportedModelError` for a table inside an adapter, or quantised."""
+    """Raises `UnsupportedModelError` for a table that is sharded, inside an adapter, or quantised."""
+    for location in (place for tied in (table.tied, *table.bias) for place in tied.locations):
+        if hasattr(location.tensor, "device_mesh"):
+            raise UnsupportedModelError(f"{location.name} is sharded over a device mesh: {BEFORE}")
     for location in table.tied.locations:
         if hasattr(location.module, "base_layer") or ".base_layer." in f".{location.name}":
             raise UnsupportedModelError(

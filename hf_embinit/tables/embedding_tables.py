@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import events_with
 from ..tokens import Side
-from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
+from .discovery import BEFORE, TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
 from .memory import require_memory, uninterrupted
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, tied_tensors
@@ -320,7 +320,8 @@ def _side_of_size(key: str, sides: set[Side]) -> Side:
 def _require_values(table: Table) -> None:
     if table.parameter.is_meta:
         raise UnsupportedModelError(
-            f"{table.name} is on the meta device, so it has no values: load the model onto a device first"
+            f"{table.name} is on the meta device or offloaded to the disk, so it has no values here: "
+            f"keep it on a device (device_map=), or {BEFORE}"
         )
 
 

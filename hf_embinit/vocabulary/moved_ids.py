@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..retokenize import TokenTexts
@@ -75,7 +75,7 @@ class MovedIds:
         holders = [self.model.config.get_text_config(), getattr(self.model, "generation_config", None)]
         for holder in holders:
             for role in (
-                _SET_WHERE_MISSING if isinstance(holder, (PreTrainedConfig, GenerationConfig)) else ()
+                _SET_WHERE_MISSING if isinstance(holder, (PretrainedConfig, GenerationConfig)) else ()
             ):
                 name = f"{role}_token_id"
                 there = role in self.new.roles and role not in self.old.roles
