@@ -103,6 +103,25 @@ def test_special_tokens_are_not_looked_up_in_words_by_any_caller(caller, init) -
         assert not torch.allclose(rows[hobbit], mean, atol=1e-3)
 
 
+@pytest.mark.parametrize("added", [[], [AddedToken("[event]", special=True)]])
+@pytest.mark.parametrize(
+    "init", ["glove", "glove_xavier", "glove_shuffled", "xavier_glove", "pretrained_map"]
+)
+def test_rows_that_no_text_belongs_to_need_no_vectors(init, added) -> None:
+    model, tokenizer = llama(), word_tokenizer()
+    spread(model)
+    vectors = words([f"w{i}" for i in range(V)])
+    patch(model, init, tokenizer=tokenizer, vectors=vectors)
+    tokenizer.add_tokens(added)
+    model.resize_token_embeddings(V + 9)
+    rows = model.model.embed_tokens.weight[V:]
+    assert len(rows) == 9 and torch.isfinite(rows).all()
+    if init == "glove":
+        assert float(rows.std()) == pytest.approx(float(vectors.matrix.std()), rel=0.3)
+    with pytest.raises(InvalidArgumentError, match="has 0 of the 1 tokens"):
+        hf_embinit.expand_vocabulary(model, tokenizer, ["hobbit"], "glove", vectors=vectors, slots=None)
+
+
 @pytest.mark.parametrize("caller", ["patch", "patched", "expand"])
 def test_an_override_may_name_its_first_option_alone(caller) -> None:
     model, tokenizer = llama(), word_tokenizer()

