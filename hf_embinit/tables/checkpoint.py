@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, GenerationConfig, PreTrainedModel
 
+from ..arguments import FilePath, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..foreign import reading
 from ..hub import hub_snapshot, load_pretrained, model_class
@@ -44,8 +44,9 @@ class StoredCheckpoint:
     """Tensors in the files that repeat a tied one."""
 
 
+@checked
 def open_checkpoint(
-    path_or_id: str | os.PathLike[str], *, revision: str | None = None, trust_remote_code: bool = False
+    path_or_id: FilePath, *, revision: str | None = None, trust_remote_code: bool = False
 ) -> PreTrainedModel:
     """The model of a folder or Hub id, of which only the token tables are ever read, by blocks.
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.utils import logging
 
+from ..arguments import FilePath, Tokenizer, checked
 from ..errors import InvalidArgumentError, RunFolderError
 from ..files import whole_folder
 from .checkpoint import StoredCheckpoint, checkpoint_of
@@ -34,13 +35,14 @@ _NOT_ALONGSIDE = ("config.json", "generation_config.json", "trainer_state.json",
 _OF_TOKENIZERS = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 
 
+@checked
 def save_checkpoint(
     model: PreTrainedModel,
-    folder: str | os.PathLike[str],
-    tokenizer: Any = None,
+    folder: FilePath,
+    tokenizer: Tokenizer | None = None,
     *,
     link: bool = False,
-    beside: str | os.PathLike[str] | None = None,
+    beside: FilePath | None = None,
 ) -> None:
     """Saves model, config with its manifest, and tokenizer into a new folder: everything or nothing.
 

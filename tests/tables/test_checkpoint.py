@@ -457,3 +457,21 @@ def test_a_table_never_is_in_memory_as_a_whole(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 256 < table.nbytes / 2**20, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda model: open_checkpoint(5), r"path_or_id=5: expected"),
+        (lambda model: open_checkpoint("x", revision=1), r"revision=1: expected"),
+        (lambda model: save_checkpoint("model", "o"), r"model='model': expected"),
+        (lambda model: save_checkpoint(model, 5), r"folder=5: expected"),
+        (lambda model: save_checkpoint(model, "o", "bert"), r"tokenizer='bert': expected a tokenizer"),
+        (lambda model: save_checkpoint(model, "o", link="yes"), r"link='yes': expected True or False"),
+    ],
+)
+def test_wrong_arguments_are_one_sentence(call, sentence, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        call(llama())
+    assert not list(tmp_path.iterdir())
