@@ -50,6 +50,8 @@ _SETTINGS = {
     "bf16": "bf16",
     "fp16": "fp16",
 }
+_TRACKERS = ("wandb", "trackio")
+"""Entries of a record's `runtime` that are pages of the run."""
 _BIBTEX = {
     "Kim et al. 2024": """@misc{kim2024initializing,
   title  = {On Initializing Transformers with Pre-trained Embeddings},
@@ -175,6 +177,9 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
         rows.append(("training time", f"{cost['train_seconds']:,.0f} s"))
     if cost.get("tokens_per_second"):
         rows.append(("training speed", f"{cost['tokens_per_second']:,.0f} tokens/s"))
+    for tracker in _TRACKERS:
+        if str(url := cost.get(tracker, "")).startswith("https://"):
+            rows.append(("training curves", f"[{tracker}](<{cell(url)}>)"))
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -150,3 +151,16 @@ def changed_tensors(model: PreTrainedModel, before: Mapping[str, Tensor]) -> lis
     return [
         name for name, values in before.items() if not torch.equal(now[name].detach().cpu(), values.cpu())
     ]
+
+
+def tracker_links(args: TrainingArguments) -> dict[str, str]:
+    """Address of the page of this run at each tracker of `--report_to` that has one, after training."""
+    links = {}
+    run = getattr(sys.modules.get("wandb"), "run", None)
+    trackers = args.report_to or []
+    if "wandb" in trackers and run is not None and run.url:  # none offline
+        links["wandb"] = str(run.url)
+    space = args.trackio_space_id
+    if "trackio" in trackers and space and "/" in space:
+        links["trackio"] = f"https://huggingface.co/spaces/{space}"
+    return links

@@ -29,6 +29,7 @@ from .callbacks import (
     freeze_all_but_embeddings,
     keep_checkpoints_whole,
     table_statistics,
+    tracker_links,
     train_seconds,
 )
 from .finish import draw_tables, finish_run
@@ -228,6 +229,7 @@ def run(
             "device": device_name(args.device),
             "world_size": args.world_size,
             **run.costs,
+            **tracker_links(args),
         },
         signature=outcome.signature,
         data=data.digests,

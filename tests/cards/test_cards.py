@@ -11,6 +11,7 @@ from builders.records import SIGNATURE, make_record
 from huggingface_hub import ModelCard
 
 from hf_embinit.cards.cards import describe_manifest, hub_dataset, render_card, write_card
+from hf_embinit.cards.text import settings_rows
 
 TABLE = {
     "name": "model.encoder.embed_tokens.weight",
@@ -30,6 +31,16 @@ MANIFEST = [
     },
     {"event": "resize", "side": "source", "rows": [0, 10]},
 ]
+
+
+def test_the_card_links_the_page_of_a_tracker_and_nothing_else():
+    record = make_record()
+    record.runtime["wandb"] = "https://wandb.ai/me/embeddings/runs/x"
+    assert ("training curves", "[wandb](<https://wandb.ai/me/embeddings/runs/x>)") in settings_rows(
+        record, None
+    )
+    record.runtime["wandb"] = "javascript:alert(1)"
+    assert not any(label == "training curves" for label, _ in settings_rows(record, None))
 
 
 def test_card_of_a_translation_run(tmp_path):
