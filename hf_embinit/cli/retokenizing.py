@@ -80,7 +80,6 @@ RETOKENIZE = Command(
     examples=(
         "hf-embinit retokenize path/to/model path/to/tokenizer --output_dir out",
         "hf-embinit retokenize path/to/model path/to/tokenizer --parallel en-de.tsv --output_dir out",
-        "hf-embinit explain out Straße",
     ),
     add_flags=_retokenize_flags,
     run=_retokenize,

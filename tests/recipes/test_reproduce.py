@@ -68,7 +68,7 @@ def test_a_smoke_run_survives_the_death_of_its_worker_and_of_its_driver(tmp_path
     wait_for(lambda: outcome_of(study.runs[1], launch).status != "running")  # an orphan may finish
     done = reproduce(*arguments)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert (second / "results.json").exists() and "not run / " in done.stdout
+    assert (second / "results.json").exists() and "Not run: " in done.stdout
     page = (tmp_path / "table3-smoke" / "table.md").read_text()
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| Xavier")}
     for title in ("Xavier: no/yes", "Xavier: yes/yes"):

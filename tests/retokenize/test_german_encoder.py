@@ -44,6 +44,7 @@ def sentences(folder: Any, texts: list[str]) -> torch.Tensor:
     return torch.nn.functional.normalize(torch.cat(rows))
 
 
+@pytest.mark.sweep
 def test_german_captions_find_their_english_ones(
     data_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
