@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import check_output
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
-from .saving import add_link_flag, add_model_flags, load_model, load_tokenizer, open_model
+from .saving import add_link_flag, add_model_flags, add_output_flag, load_model, load_tokenizer, open_model
 
 if TYPE_CHECKING:
     from ..vocabulary import Slots
-
-OUTPUT = "folder for the changed checkpoint; must not exist, or be empty"
 
 
 def _init_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
     flag(parser, "init", required=True, metavar="NAME", help="initialiser; `hf-embinit list` has them all")
-    flag(parser, "output_dir", required=True, metavar="FOLDER", help=OUTPUT)
+    add_output_flag(parser)
     flag(parser, "vectors", help="file of vectors, checkpoint folder or Hub id that the rows come from")
     flag(parser, "target_vectors", help="the same for the decoder's own vocabulary (default: --vectors)")
     flag(
@@ -86,7 +84,7 @@ def _expand_flags(parser: ArgumentParser) -> None:
         "if they like, a description, like (an old token) or init of their own",
     )
     flag(parser, "init", default="mean", metavar="NAME", help="of their rows (default: mean)")
-    flag(parser, "output_dir", metavar="FOLDER", help=OUTPUT)
+    add_output_flag(parser, required=False)
     flag(parser, "dry_run", action="store_true", help="say what would be done, and save nothing")
     flag(parser, "vectors", help="vectors for initialisers that read them, such as pretrained_map")
     flag(
@@ -184,7 +182,7 @@ def _surgery_flags(parser: ArgumentParser) -> None:
     )
     flag(parser, "list", action="store_true", help="list the interventions and their options, and stop")
     add_link_flag(parser)
-    flag(parser, "output_dir", metavar="FOLDER", help=OUTPUT)
+    add_output_flag(parser, required=False)
     add_options(parser, "intervention")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..errors import DataNotFoundError
 from ..files import check_output
 from .command import Answer, Command, CommandLineError, flag
-from .saving import add_link_flag, add_model_flags, load_tokenizer, open_model
+from .saving import add_link_flag, add_model_flags, add_output_flag, load_tokenizer, open_model
 
 
 def _prune_flags(parser: ArgumentParser) -> None:
@@ -16,13 +16,7 @@ def _prune_flags(parser: ArgumentParser) -> None:
     flag(parser, "corpus", nargs="+", metavar="FILE", help="text files: what they use is kept")
     flag(parser, "keep", nargs="+", metavar="TOKEN", default=[], help="tokens that are kept in any case")
     flag(parser, "min_count", type=int, default=1, metavar="N", help="uses that keep a token (default: 1)")
-    flag(
-        parser,
-        "output_dir",
-        required=True,
-        metavar="FOLDER",
-        help="folder for the smaller checkpoint; must not exist, or be empty",
-    )
+    add_output_flag(parser, "smaller")
     add_link_flag(parser)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..files import check_output
 from .command import Answer, Command, add_options, flag, read_options
 from .pruning import lines_of
-from .saving import add_link_flag, add_model_flags, load_tokenizer, open_model
+from .saving import add_link_flag, add_model_flags, add_output_flag, load_tokenizer, open_model
 
 
 def _retokenize_flags(parser: ArgumentParser) -> None:
@@ -31,13 +31,7 @@ def _retokenize_flags(parser: ArgumentParser) -> None:
     flag(parser, "row_norm", action="store_true", help="give sums of rows the norm that those rows have")
     flag(parser, "pad_to_multiple_of", type=int, metavar="N", help="make the rows a multiple of this")
     add_options(parser, "method")
-    flag(
-        parser,
-        "output_dir",
-        required=True,
-        metavar="FOLDER",
-        help="folder for the new checkpoint; must not exist, or be empty",
-    )
+    add_output_flag(parser, "new")
     add_link_flag(parser)
 
 

@@ -70,6 +70,17 @@ def open_model(args: Namespace) -> PreTrainedModel:
         ) from None
 
 
+def add_output_flag(parser: ArgumentParser, kind: str = "changed", *, required: bool = True) -> None:
+    """`--output_dir`, of the commands that write a checkpoint of some `kind`."""
+    flag(
+        parser,
+        "output_dir",
+        required=required,
+        metavar="FOLDER",
+        help=f"folder for the {kind} checkpoint; must not exist, or be empty",
+    )
+
+
 def add_link_flag(parser: ArgumentParser) -> None:
     """`--link`, of the commands that write a checkpoint from its files."""
     flag(

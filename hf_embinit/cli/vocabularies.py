@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..files import check_output
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
-from .saving import add_model_flags, load_model, load_tokenizer
+from .saving import add_model_flags, add_output_flag, load_model, load_tokenizer
 
 if TYPE_CHECKING:
     from ..vocabulary import Finding
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 def _merge_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
     parser.add_argument("adapter", help="folder or Hub id of a PEFT adapter")
-    flag(
-        parser,
-        "output_dir",
-        required=True,
-        metavar="FOLDER",
-        help="folder for the merged checkpoint; must not exist, or be empty",
-    )
+    add_output_flag(parser, "merged")
 
 
 def _merge(args: Namespace) -> Answer:

@@ -7,7 +7,7 @@ Importing this room fills the registry. Nothing here knows a model: `hf_embinit.
 from __future__ import annotations
 
 from . import new_tokens, pretrained, random
-from .context import InitContext, InputPositions
+from .context import InitContext, InputPositions, required
 from .orthogonal import turned_away
 from .registry import (
     Initializer,
@@ -29,6 +29,7 @@ __all__ = [
     "random",
     "read_init",
     "register_initializer",
+    "required",
     "table_initializer",
     "turned_away",
 ]

@@ -93,15 +93,21 @@ class InitContext:
 
     def require(self, name: str, for_init: str) -> Any:
         """The field `name`, or `InvalidArgumentError` saying which argument provides it."""
-        value = getattr(self, name)
-        if value is None:
-            argument = {
-                "vectors": "vectors= (--vectors): a file, folder or Hub id",
-                "tokens": "tokenizer=",
-                "tokenize": "tokenizer=",
-                "texts": "tokenizer=",
-                "existing_tokens": "tokenizer=",
-                "existing": "a model with an existing table",
-            }.get(name, name)
-            raise InvalidArgumentError(f"init {for_init!r} needs {argument}")
-        return value
+        return required(getattr(self, name), _PROVIDED_BY.get(name, name), for_init)
+
+
+_PROVIDED_BY = {
+    "vectors": "vectors= (--vectors): a file, folder or Hub id",
+    "tokens": "tokenizer=",
+    "tokenize": "tokenizer=",
+    "texts": "tokenizer=",
+    "existing_tokens": "tokenizer=",
+    "existing": "a model with an existing table",
+}
+
+
+def required(value: Any, argument: str, for_init: str) -> Any:
+    """A value that an initialiser cannot do without, or `InvalidArgumentError` naming the argument."""
+    if value is None:
+        raise InvalidArgumentError(f"init {for_init!r} needs {argument}")
+    return value

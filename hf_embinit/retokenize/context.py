@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..errors import InvalidArgumentError
+from ..initializers import required
 from .coefficients import Coefficients, Step
 from .texts import TokenTexts
 
@@ -107,14 +107,13 @@ class RetokenizeContext:
 
     def require(self, name: str, method: str) -> Any:
         """The field `name`, or `InvalidArgumentError` saying which argument provides it."""
-        value = getattr(self, name)
-        if value is None:
-            what = {
-                "vectors": "vectors= (--vectors): a file of vectors, a checkpoint folder or a Hub id",
-                "texts": "texts= (--texts): text of the new tokenizer's language",
-                "parallel": "parallel= (--parallel): a file of pairs of sentences",
-                "dictionary": "dictionary= (--dictionary): a file of pairs of words",
-                "donor": "donor= (--donor): a model with the new tokenizer",
-            }[name]
-            raise InvalidArgumentError(f"init {method!r} needs {what}")
-        return value
+        return required(getattr(self, name), _PROVIDED_BY[name], method)
+
+
+_PROVIDED_BY = {
+    "vectors": "vectors= (--vectors): a file of vectors, a checkpoint folder or a Hub id",
+    "texts": "texts= (--texts): text of the new tokenizer's language",
+    "parallel": "parallel= (--parallel): a file of pairs of sentences",
+    "dictionary": "dictionary= (--dictionary): a file of pairs of words",
+    "donor": "donor= (--donor): a model with the new tokenizer",
+}

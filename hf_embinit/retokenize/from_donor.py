@@ -5,26 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..arguments import Count
-from ..errors import InvalidArgumentError
 from ..initializers import register_initializer
 from .coefficients import Coefficients
 from .context import RetokenizeContext
 from .pursuit import Weighting, matching_pursuit, neighbor_weights
-from .spaces import donor_space
-
-
-def _shared(context: RetokenizeContext, method: str, space: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Ids of shared tokens, new and old, and of the new tokens to make, all with a donor's row."""
-    there = space.abs().sum(1) > 0
-    new, old = context.anchors()
-    new, old = new[there[new]], old[there[new]]
-    if not len(new):
-        raise InvalidArgumentError(
-            f"init {method!r}: the donor and the old tokenizer have no token in common; use fvt"
-        )
-    wanted = context.without_source()
-    context.report["anchors"] = len(new)
-    return new, old, wanted[there[wanted]]
+from .spaces import anchors_in, donor_space
 
 
 def _sums(
@@ -51,7 +36,7 @@ def omp(context: RetokenizeContext, *, k: Count = 64) -> Coefficients:
     held to half of either, and the report says what was used.
     """
     space = donor_space(context, "omp")
-    new, old, wanted = _shared(context, "omp", space)
+    new, old, wanted = anchors_in(context, "omp", space)
     used = max(1, min(k, space.shape[1] // 2, len(new) // 2))
     context.report["k"] = used
     return _sums(context, wanted, old, *matching_pursuit(space[wanted], space[new], used))
@@ -70,6 +55,6 @@ def common_interpolation(
     """Shared tokens are copied; others are the old rows of the `k` shared tokens nearest to them in `donor=`,
     weighted as `neighbor_weights` says."""
     space = donor_space(context, "common_interpolation")
-    new, old, wanted = _shared(context, "common_interpolation", space)
+    new, old, wanted = anchors_in(context, "common_interpolation", space)
     ids, values = neighbor_weights(space[wanted], space[new], min(k, len(new)), weighting)
     return _sums(context, wanted, old, ids, values.nan_to_num(0.0, 0.0, 0.0))

@@ -13,7 +13,7 @@ from ..initializers import register_initializer
 from .coefficients import Coefficients
 from .context import RetokenizeContext
 from .similarity import softmax_weights
-from .spaces import encoder_space, word_space
+from .spaces import encoder_space, has_vector, word_space
 
 
 @register_initializer(
@@ -73,9 +73,9 @@ def _by_pieces(context: RetokenizeContext, old: Tensor, new: Tensor, temperature
 def _by_neighbors(
     context: RetokenizeContext, old: Tensor, new: Tensor, neighbors: int, temperature: float
 ) -> Coefficients:
-    known = (old.abs().sum(1) > 0).nonzero().flatten()
+    known = has_vector(old).nonzero().flatten()
     wanted = context.without_source()
-    wanted = wanted[new[wanted].abs().sum(1) > 0]
+    wanted = wanted[has_vector(new[wanted])]
     if not len(known) or not len(wanted):
         return Coefficients.from_rows([{}] * context.shape[0], context.num_old)
     rows, columns, values = softmax_weights(

@@ -9,7 +9,7 @@ import torch
 
 from ..arguments import Wanted
 from ..initializers import register_initializer
-from .alignment import AlignmentCounts, Iterations, Symmetrization, count_alignments
+from .alignment import Iterations, Symmetrization, count_alignments
 from .coefficients import Coefficients, Step
 from .context import RetokenizeContext
 from .parallel import read_parallel
@@ -20,8 +20,8 @@ SmallShare = Annotated[float, Wanted("a number from 0 to below 1", lambda x: 0 <
 
 def alignment_counts(
     context: RetokenizeContext, method: str, iterations: int, symmetrization: Symmetrization
-) -> AlignmentCounts:
-    """Counts from `parallel=` and `dictionary=`, whose lines count as parallel text."""
+) -> Coefficients:
+    """Counts from `parallel=` and `dictionary=`, whose lines count as parallel text; not normalised."""
     given = [source for source in (context.parallel, context.dictionary) if source is not None]
     if not given:
         context.require("parallel", method)
@@ -37,7 +37,8 @@ def alignment_counts(
     context.report["parallel_pairs"] = counts.pairs
     if counts.left_out:
         context.report["parallel_pairs_left_out"] = counts.left_out
-    return counts
+    new, old, values = (torch.from_numpy(x) for x in (counts.new_ids, counts.old_ids, counts.counts))
+    return Coefficients.from_coo(new, old, values, context.shape)
 
 
 @register_initializer(
@@ -77,13 +78,13 @@ def trans_tokenizer(
     return made
 
 
-def with_overlap(context: RetokenizeContext, counts: AlignmentCounts) -> Coefficients:
+def with_overlap(context: RetokenizeContext, counts: Coefficients) -> Coefficients:
     """Counts, and one more of each token of both vocabularies for itself; not normalised."""
     own = (context.overlap >= 0).nonzero().flatten()
     return Coefficients.from_coo(
-        torch.cat([torch.from_numpy(counts.new_ids), own]),
-        torch.cat([torch.from_numpy(counts.old_ids), context.overlap[own]]),
-        torch.cat([torch.from_numpy(counts.counts), torch.ones(len(own), dtype=torch.float64)]),
+        torch.cat([counts.new_ids, own]),
+        torch.cat([counts.indices, context.overlap[own]]),
+        torch.cat([counts.values, torch.ones(len(own))]),
         context.shape,
     )
 
@@ -145,9 +146,3 @@ def _inside(text: str, known: dict[str, int], longest: int) -> list[int]:
             if text[start:end] in known and not any(start < b and a < end for a, b in taken):
                 taken.append((start, end))
     return [known[text[a:b]] for a, b in sorted(taken)]
-
-
-def counts_as_coefficients(counts: AlignmentCounts, shape: tuple[int, int]) -> Coefficients:
-    """Counts over their sum."""
-    new, old, values = (torch.from_numpy(x) for x in (counts.new_ids, counts.old_ids, counts.counts))
-    return Coefficients.from_coo(new, old, values, shape).normalised()

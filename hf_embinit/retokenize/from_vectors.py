@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,18 +15,21 @@ from ..initializers import register_initializer
 from ..vectors import load_vectors
 from .coefficients import Coefficients
 from .context import RetokenizeContext
-from .from_parallel import alignment_counts, counts_as_coefficients
+from .from_parallel import alignment_counts
 from .parallel import read_parallel
 from .similarity import Entries, linear_weights, softmax_weights, sparsemax_weights
 from .spaces import (
+    anchors_in,
     dictionary_map,
     donor_space,
     glove_of_ids,
+    has_vector,
     own_space,
     subword_vectors,
     unit_rows,
     word_space,
 )
+from .texts import TokenTexts
 
 MOST_WEIGHTS = 2**28
 """Weights that a method without a limit may ask for: 3 GiB of ids and values."""
@@ -33,27 +38,10 @@ MOST_WEIGHTS = 2**28
 def among_anchors(context: RetokenizeContext, method: str, space: Tensor, weigh: Any) -> Coefficients:
     """Shared tokens copied; the others weighted sums of the shared ones by `weigh(queries, anchors)`, where
     both have a vector in `space` `[V', D]`."""
-    there = space.abs().sum(1) > 0
-    new, old = context.anchors()
-    new, old = new[there[new]], old[there[new]]
-    wanted = context.without_source()
-    wanted = wanted[there[wanted]]
-    _check_anchors(context, method, len(new))
+    new, old, wanted = anchors_in(context, method, space)
     rows, columns, values = weigh(space[wanted], space[new])
     entries = Coefficients.from_coo(wanted[rows], old[columns], values, context.shape)
-    context.report["anchors"] = len(new)
     return context.overlap_copies().or_else(entries)
-
-
-def _check_anchors(context: RetokenizeContext, method: str, count: int) -> None:
-    if count == 0:
-        shared = int((context.overlap >= 0).sum())
-        why = (
-            "have no token in common" if shared == 0 else f"share {shared} tokens, none of which has a vector"
-        )
-        raise InvalidArgumentError(
-            f"init {method!r}: the tokenizers {why}; use trans_tokenizer with parallel text, or fvt"
-        )
 
 
 @register_initializer(
@@ -109,13 +97,15 @@ def clp_plus(context: RetokenizeContext) -> Coefficients:
     return among_anchors(context, "clp_plus", donor_space(context, "clp_plus"), sparsemax_weights)
 
 
-def two_spaces(context: RetokenizeContext, method: str) -> tuple[Any, Any, Tensor | None]:
-    """What the vectors of the old and of the new language are, and the map from the first to the second.
+def two_spaces(
+    context: RetokenizeContext, method: str, space_of: Callable[[TokenTexts, Any], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Vectors of the old and of the new tokens in one space, `[V, D]` and `[V', D]`, by `space_of`.
 
     `vectors=` is one source for both languages, or a pair (old, new) that `dictionary=` joins."""
     given = context.require("vectors", method)
     if not isinstance(given, (tuple, list)):
-        return given, given, None
+        return space_of(context.old, given), space_of(context.new, given)
     if len(given) != 2:
         raise InvalidArgumentError(
             f"vectors= has {len(given)} sources: give one, or (old language, new language)"
@@ -124,20 +114,25 @@ def two_spaces(context: RetokenizeContext, method: str) -> tuple[Any, Any, Tenso
     words = read_parallel(context.require("dictionary", method), context.old, context.new)
     rotation, pairs = dictionary_map(old, new, words)
     context.report["dictionary_pairs"] = pairs
-    return given[0], given[1], rotation
+    return space_of(context.old, given[0]) @ rotation, space_of(context.new, given[1])
 
 
-def by_softmax(
-    context: RetokenizeContext, old: Tensor, new: Tensor, neighbors: int, temperature: float
+def among_all(
+    context: RetokenizeContext, old: Tensor, new: Tensor, weigh: Callable[[Tensor, Tensor], Entries]
 ) -> Coefficients:
-    """Each new token from its nearest old ones, of all that have a vector but special tokens."""
-    known = (old.abs().sum(1) > 0).nonzero().flatten()
-    known = known[torch.tensor([i not in context.old.special for i in known.tolist()], dtype=torch.bool)]
-    wanted = (new.abs().sum(1) > 0).nonzero().flatten()
-    if not len(known):
+    """Each new token from old ones by `weigh(queries, candidates)`: all with a vector but special ones."""
+    known = has_vector(old)
+    known[sorted(context.old.special)] = False
+    candidates, wanted = (there.nonzero().flatten() for there in (known, has_vector(new)))
+    if not len(candidates):
         raise InvalidArgumentError("vectors=: no old token has a vector; are they of this language?")
-    entries: Entries = softmax_weights(new[wanted], old[known], neighbors=neighbors, temperature=temperature)
-    return Coefficients.from_coo(wanted[entries[0]], known[entries[1]], entries[2], context.shape)
+    rows, columns, values = weigh(new[wanted], old[candidates])
+    return Coefficients.from_coo(wanted[rows], candidates[columns], values, context.shape)
+
+
+def nearest(neighbors: int, temperature: float) -> Callable[[Tensor, Tensor], Entries]:
+    """`softmax_weights` with its settings."""
+    return partial(softmax_weights, neighbors=neighbors, temperature=temperature)
 
 
 @register_initializer(
@@ -157,9 +152,8 @@ def wechsel(
     from other files also the mean of the words that it is a piece of. Tokens of both vocabularies are not
     copied, as published. The authors' code takes ties in any order; here the first old token counts.
     """
-    old_source, new_source, rotation = two_spaces(context, "wechsel")
-    old, new = word_space(context.old, old_source, "rank"), word_space(context.new, new_source, "rank")
-    return by_softmax(context, old if rotation is None else old @ rotation, new, neighbors, temperature)
+    old, new = two_spaces(context, "wechsel", partial(word_space, words="rank"))
+    return among_all(context, old, new, nearest(neighbors, temperature))
 
 
 @register_initializer(
@@ -175,10 +169,8 @@ def ofa(context: RetokenizeContext, *, neighbors: Count = 10, temperature: Posit
     The tables stay whole: OFA's factorised ones change the architecture. The authors' code loses old id 0 and
     ignores case when it compares; here the overlap is that of every method.
     """
-    old_source, new_source, rotation = two_spaces(context, "ofa")
-    old = subword_vectors(context.old, load_vectors(old_source))
-    new = subword_vectors(context.new, load_vectors(new_source))
-    made = by_softmax(context, old if rotation is None else old @ rotation, new, neighbors, temperature)
+    old, new = two_spaces(context, "ofa", subword_vectors)
+    made = among_all(context, old, new, nearest(neighbors, temperature))
     return context.overlap_copies().or_else(made)
 
 
@@ -197,16 +189,9 @@ def ramen(context: RetokenizeContext, *, iterations: Count = 5) -> Coefficients:
     The authors' code copies special tokens to the same number and skips id 0; here roles decide.
     """
     if context.parallel is not None:
-        return counts_as_coefficients(
-            alignment_counts(context, "ramen", iterations, "forward"), context.shape
-        )
-    old_source, new_source, rotation = two_spaces(context, "ramen")
-    old = subword_vectors(context.old, load_vectors(old_source), "rank")
-    new = subword_vectors(context.new, load_vectors(new_source), "rank")
-    old = old if rotation is None else old @ rotation
-    known, wanted = ((x.abs().sum(1) > 0).nonzero().flatten() for x in (old, new))
-    rows, columns, values = sparsemax_weights(new[wanted], old[known])
-    return Coefficients.from_coo(wanted[rows], known[columns], values, context.shape)
+        return alignment_counts(context, "ramen", iterations, "forward").normalised()
+    old, new = two_spaces(context, "ramen", partial(subword_vectors, words="rank"))
+    return among_all(context, old, new, sparsemax_weights)
 
 
 @register_initializer(
@@ -230,14 +215,10 @@ def tokalign(
     settings: dict[str, Any] = {"dim": dim, "min_count": min_count}
     new = glove_of_ids(context.new.split(texts), len(context.new), context.seed, **settings)
     old = glove_of_ids(context.old.split(texts), context.num_old, context.seed, **settings)
-    in_new, in_old = new.abs().sum(1) > 0, old.abs().sum(1) > 0
-    shared, of_old = context.anchors()
-    both = in_new[shared] & in_old[of_old]
-    shared, of_old = shared[both], of_old[both]
-    _check_anchors(context, "tokalign", len(shared))
+    shared, of_old, _ = anchors_in(context, "tokalign", new, old)
     drawn = torch.randperm(len(shared), generator=context.generator)[:pivots]
     new_of, old_of = unit_rows(new), unit_rows(old)
     new_of, old_of = new_of @ new_of[shared[drawn]].T, old_of @ old_of[of_old[drawn]].T
-    made = by_softmax(context, old_of, new_of, 1, 1.0)
+    made = among_all(context, old_of, new_of, nearest(1, 1.0))
     context.report["pivots"] = len(drawn)
     return context.overlap_copies().or_else(made)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,40 @@ from .texts import TokenTexts
 
 Words = Literal["mean", "rank"]
 """How the words that hold a token count: alike, or by 1 / rank in the file, most frequent first."""
+
+
+def has_vector(space: Tensor) -> Tensor:
+    """Whether each row of a space `[V, D]` is a vector and not the zeros that stand for none: bool `[V]`."""
+    return space.abs().sum(1) > 0
+
+
+class Anchors(NamedTuple):
+    """Tokens of both vocabularies that have a vector, and the tokens to make that have one: int64 ids."""
+
+    new: Tensor
+    old: Tensor
+    wanted: Tensor
+
+
+def anchors_in(context: RetokenizeContext, method: str, space: Tensor, old: Tensor | None = None) -> Anchors:
+    """Who has a vector in `space` `[V', D]` of the new tokens, and in `old` `[V, D]` where that is given.
+
+    Raises `InvalidArgumentError` where there is no anchor.
+    """
+    there = has_vector(space)
+    new_ids, old_ids = context.anchors()
+    kept = there[new_ids] if old is None else there[new_ids] & has_vector(old)[old_ids]
+    if not bool(kept.any()):
+        shared = len(new_ids)
+        why = (
+            "have no token in common" if shared == 0 else f"share {shared} tokens, none of which has a vector"
+        )
+        raise InvalidArgumentError(
+            f"init {method!r}: the tokenizers {why}; use trans_tokenizer with parallel text, or fvt"
+        )
+    context.report["anchors"] = int(kept.sum())
+    wanted = context.without_source()
+    return Anchors(new_ids[kept], old_ids[kept], wanted[there[wanted]])
 
 
 def token_vectors(tokens: TokenTexts, vectors: PretrainedVectors) -> Tensor:
@@ -51,12 +85,13 @@ def token_vectors(tokens: TokenTexts, vectors: PretrainedVectors) -> Tensor:
     return made
 
 
-def subword_vectors(tokens: TokenTexts, vectors: PretrainedVectors, words: Words = "mean") -> Tensor:
+def subword_vectors(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Tensor:
     """For each token the mean vector of the words that it is a piece of, `[V, D]`; zeros for none.
 
     A word is split as it stands at the start of a text and after a blank; a token counts once a word. `words`
     weighs them: alike (Liu et al. 2024, OFA) or by 1 / rank (Tran 2020, RAMEN).
     """
+    vectors = load_vectors(spec)
     ids: list[int] = []
     rows: list[int] = []
     for spelled in (vectors.tokens, [f" {word}" for word in vectors.tokens]):
@@ -89,7 +124,7 @@ def word_space(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Tensor:
         made[rows >= 0] = vectors.matrix[rows[rows >= 0]]
         return made
     made = token_vectors(tokens, vectors)
-    lacking = made.abs().sum(1) == 0
+    lacking = ~has_vector(made)
     made[lacking] = subword_vectors(tokens, vectors, words)[lacking]
     return made
 
@@ -115,7 +150,7 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
     for i in context.new.special:  # spelled alike, for they are no text
         if (row := special.get(context.new.tokens[i])) is not None:
             made[i] = vectors.matrix[row]
-    found = int((made.abs().sum(1) > 0).sum())
+    found = int(has_vector(made).sum())
     if found < 0.1 * len(context.new):
         raise InvalidArgumentError(
             f"donor={vectors.name!r} has {found} of the {len(context.new)} new tokens: it was made with "

@@ -10,7 +10,7 @@ import torch
 from builders.retokenizing import context_of, parity_tokenizers
 from builders.tiny_tokenizers import tokenizer
 
-from hf_embinit.retokenize import AlignmentCounts, Step
+from hf_embinit.retokenize import Coefficients, Step
 from hf_embinit.retokenize.from_parallel import with_overlap
 from hf_embinit.retokenize.from_vectors import focus, wechsel
 from hf_embinit.retokenize.methods import fvt
@@ -55,8 +55,9 @@ def test_wechsel_gives_the_same_rows() -> None:
 def test_trans_tokenizers_gives_the_same_weights() -> None:
     """Counts over their sum, with one more for the same token in the old vocabulary."""
     new, old = tokenizer("sentencepiece_bpe"), tokenizer("unigram")
-    counts = AlignmentCounts(MADE["counted_new"], MADE["counted_old"], MADE["counts"].astype(float), 0, 0)
-    made = with_overlap(context_of(new, old), counts).normalised()
+    context = context_of(new, old)
+    counted = (torch.from_numpy(MADE[name]) for name in ("counted_new", "counted_old", "counts"))
+    made = with_overlap(context, Coefficients.from_coo(*counted, context.shape)).normalised()
     expected = np.zeros(made.shape)
     expected[tuple(MADE["weights_at"])] = MADE["weights"]
     for i in sorted(set(MADE["counted_new"].tolist())):
