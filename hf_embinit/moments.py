@@ -185,9 +185,8 @@ def balanced_shares(num_rows: int, ids: Tensor, num_old: int, *, generator: torc
             columns.append(order[there.to(order.device)])
             values.append(units[there].double() / n)
     index = torch.stack([torch.cat(rows), torch.cat([c.cpu() for c in columns])])
-    return torch.sparse_coo_tensor(
-        index, torch.cat(values), (num_rows, num_old), check_invariants=True
-    ).coalesce()
+    with torch.sparse.check_sparse_tensor_invariants():  # the argument does not keep torch 2.11 from warning
+        return torch.sparse_coo_tensor(index, torch.cat(values), (num_rows, num_old)).coalesce()
 
 
 def mixed_rows(x: Tensor, shares: Tensor) -> Tensor:

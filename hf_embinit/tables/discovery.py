@@ -15,6 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..arguments import shown
 from ..errors import UnsupportedModelError
 from ..tokens import Side
+from .sharded import BEFORE, is_sharded
 from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor, tied_tensors
 
@@ -42,13 +43,6 @@ EXTRA_ROWS = {
 
 _HELD_AS = ("model_body", "text_encoder", "model")
 """Where things that are no modules hold their model: SetFit's classifier, diffusers' pipelines, pipelines."""
-
-
-BEFORE = (
-    "change the vocabulary before that, in memory or in the files: "
-    "hf-embinit expand MODEL --tokens ... --output_dir FOLDER"
-)
-"""The way out where tables have no place any more for other rows."""
 
 
 def unwrap(model: Any) -> PreTrainedModel:
@@ -118,10 +112,7 @@ def _refuse_odd_models(model: PreTrainedModel) -> None:
 
 
 def _refuse_odd_table(table: Table) -> None:
-    """Raises `UnsupportedModelError` for a table that is sharded, inside an adapter, or quantised."""
-    for location in (place for tied in (table.tied, *table.bias) for place in tied.locations):
-        if hasattr(location.tensor, "device_mesh"):
-            raise UnsupportedModelError(f"{location.name} is sharded over a device mesh: {BEFORE}")
+    """Raises `UnsupportedModelError` for a table that is inside an adapter, or quantised."""
     for location in table.tied.locations:
         if hasattr(location.module, "base_layer") or ".base_layer." in f".{location.name}":
             raise UnsupportedModelError(
@@ -131,7 +122,9 @@ def _refuse_odd_table(table: Table) -> None:
             raise UnsupportedModelError(
                 f"{location.name} is copied by an adapter: change the vocabulary before that"
             )
-        plain = type(location.tensor.data) in (Tensor, StoredRows) and location.tensor.is_floating_point()
+        tensor: Any = location.tensor
+        values = tensor.to_local() if is_sharded(tensor) else tensor.data
+        plain = type(values) in (Tensor, StoredRows) and tensor.is_floating_point()
         if not plain or getattr(location.module, "quant_mode", False) or location.tensor.element_size() < 2:
             raise UnsupportedModelError(f"{location.name} is quantised: change the vocabulary before that")
 

@@ -19,8 +19,9 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import events_with
 from ..tokens import Side
-from .discovery import BEFORE, TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
+from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
 from .memory import require_memory, uninterrupted
+from .sharded import BEFORE, Shards, is_sharded, whole
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, tied_tensors
 
@@ -67,6 +68,8 @@ class EmbeddingTables:
 
     def __init__(self, model: Any):
         self.model: PreTrainedModel = unwrap(model)
+        self.shards = Shards(self.model)
+        self.shards.settle()
         self.tables: list[Table] = discover(self.model)
         self.companions: list[TiedTensor] = companions(tied_tensors(self.model), self.tables)
 
@@ -101,9 +104,10 @@ class EmbeddingTables:
         return tables[0].num_embeddings - tables[0].extra_rows
 
     def read(self, table: Table) -> Tensor:
-        """The table as `[V, D]`: a detached view of the parameter."""
+        """The table as `[V, D]`: a detached view of the parameter, of a sharded one a copy."""
+        self.shards.settle()
         _require_values(table)
-        data = table.parameter.detach()
+        data = whole(table.parameter)
         return data.t() if table.transposed else data
 
     def read_old(self, table: Table, plan: ResizePlan) -> Tensor:
@@ -133,15 +137,23 @@ class EmbeddingTables:
             _put(table.tied, data.with_rows(rows, _index(ids, len(data))))
         else:
             _assign(data, rows, ids)
+            self._keep(table.tied, data.t() if table.transposed else data)
 
     def biases(self, table: Table) -> list[Tensor]:
-        """The output biases of a table, each as a detached `[V]` view."""
-        return [_line(tied, tied.tensor) for tied in table.bias]
+        """The output biases of a table, each as a detached `[V]` view, of a sharded one a copy."""
+        self.shards.settle()
+        return [_line(tied, whole(tied.tensor)) for tied in table.bias]
 
     def write_bias(self, table: Table, values: Sequence[Tensor | float], ids: Ids | None = None) -> None:
         """Writes one entry of `values` into each output bias of a table at `ids`: `[R]`, or one number."""
-        for data, value in zip(self.biases(table), values, strict=True):
+        for tied, data, value in zip(table.bias, self.biases(table), values, strict=True):
             _assign(data, value, ids)
+            self._keep(tied, data.view_as(tied.tensor))
+
+    def _keep(self, tied: TiedTensor, data: Tensor) -> None:
+        """Writes the copy that was read of a sharded tensor back."""
+        if is_sharded(tied.tensor):
+            self.shards.put(tied.tensor, data)
 
     def digests(self, side: Side, ids: Sequence[int]) -> dict[int, bytes]:
         """For each id a digest of its row in all tables of a side, to detect later changes."""
@@ -162,8 +174,9 @@ class EmbeddingTables:
         """The resize of a side's tables to `new_num_tokens` rows. Changes nothing.
 
         Raises `InvalidArgumentError` for sizes that make no sense or do not fit into memory, and
-        `UnsupportedModelError` for tables on the meta device.
+        `UnsupportedModelError` for tables on the meta device, or sharded by what cannot shard other rows.
         """
+        self.shards.settle()
         tables = self.of_side(side)
         old = self.vocab_size(side)
         new = _target_size(old, new_num_tokens, pad_to_multiple_of)
@@ -173,6 +186,8 @@ class EmbeddingTables:
             if table.tied_to is None:
                 first = old if table.extra_rows_move or table.extra_rows < 0 else table.num_embeddings
                 plan.new_rows[table.name] = range(first, max(first, first + new - old))
+        for tied, _, _ in self._resized(side) if new != old else ():
+            self.shards.check(tied.name, tied.tensor)
         if new > old:
             self._require_memory(plan)
         return plan
@@ -203,6 +218,7 @@ class EmbeddingTables:
         `event` has the arguments of `manifest.record_event`. Every new tensor is complete, in its dtype,
         before the first replaces an old one, and an interrupt waits for the last. `then` must not fail.
         """
+        self.shards.settle()
         config = self.model.config
         events = None if event is None else events_with(config, **event)
         grown: dict[int, tuple[TiedTensor, Tensor]] = {}
@@ -214,6 +230,9 @@ class EmbeddingTables:
         assignments: list[tuple[Tensor, Tensor, Ids | None]] = []
         for write in writes:
             table = write.table
+            for tied in (table.tied, *table.bias):
+                if is_sharded(tied.tensor):  # of which each process keeps its part at the end
+                    grown.setdefault(id(tied), (tied, whole(tied.tensor).clone()))
             into = fresh if id(table.tied) in grown else assignments
             _, data = grown.get(id(table.tied), (None, table.parameter.detach()))
             view = data.t() if table.transposed else data
@@ -237,12 +256,24 @@ class EmbeddingTables:
             for assignment in assignments:
                 _assign(*assignment)
             for tied, after in grown.values():
-                _put(tied, after)
+                self._put(tied, after)
             for holder, key, size in sizes:
                 setattr(holder, key, size)
             if events is not None:
                 config.embinit = events
             then()
+
+    def _put(self, tied: TiedTensor, after: Tensor) -> None:
+        """Puts new values in the place of a tensor. A parameter in memory stays the same object."""
+        if isinstance(after, StoredRows):
+            tied.put(nn.Parameter(after, tied.tensor.requires_grad))
+            return
+        for tensor in {id(p.tensor): p.tensor for p in tied.locations}.values():
+            if is_sharded(tensor):
+                self.shards.put(tensor, after)
+            else:
+                tensor.data = after
+                tensor.grad = None
 
     def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
         """Every tensor with an entry a row of a side's vocabulary, its extra rows, and whether they move."""
@@ -345,7 +376,7 @@ def _target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int |
 def _resized_copy(tied: TiedTensor, plan: ResizePlan, extra_rows: int, extra_rows_move: bool) -> Tensor:
     """A tensor of the new size: old rows kept, new ones zero, extra rows behind them or where they were."""
     old, new = plan.old_num, plan.new_num
-    before = tied.tensor.detach()
+    before = whole(tied.tensor)
     if isinstance(before, StoredRows):
         return before.take(_old_rows(tied.rows, plan, extra_rows, extra_rows_move))
     shape = list(before.shape)
@@ -379,16 +410,6 @@ def _old_rows(rows: int, plan: ResizePlan, extra_rows: int, extra_rows_move: boo
     if extra_rows < 0 and new > rows:
         index[rows : min(old, new)] = 0
     return index
-
-
-def _put(tied: TiedTensor, after: Tensor) -> None:
-    """Puts new values in the place of a tensor. A parameter in memory stays the same object."""
-    if isinstance(after, StoredRows):
-        tied.put(nn.Parameter(after, tied.tensor.requires_grad))
-        return
-    for tensor in {id(p.tensor): p.tensor for p in tied.locations}.values():
-        tensor.data = after
-        tensor.grad = None
 
 
 def _index(ids: Ids | None, count: int) -> Tensor:

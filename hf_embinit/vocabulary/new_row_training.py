@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import RowId, check, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
-from ..tables import EmbeddingTables, Side, Table
+from ..tables import EmbeddingTables, Side, Table, TiedTensor
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -45,16 +45,26 @@ def train_new_rows_only(
     return NewRowTraining(model, token_ids, freeze_rest=freeze_rest, side=side)
 
 
+_UNSHARDED = "the rows of a sharded table cannot be kept: train with DDP, or by an adapter of peft_config_for_new_tokens"
+
+
 @dataclass(eq=False)
 class _Kept:
     """One parameter whose entries along `dim` stay, except at `ids`."""
 
-    name: str
+    tied: TiedTensor
     parameter: nn.Parameter
-    dim: int
     ids: Tensor
     value: Tensor
     """What it was."""
+
+    @property
+    def name(self) -> str:
+        return self.tied.name
+
+    @property
+    def dim(self) -> int:
+        return self.tied.dim
 
     def mask(self, grad: Tensor) -> Tensor:
         ids = self.ids.to(grad.device)
@@ -90,10 +100,8 @@ class NewRowTraining:
                 if not isinstance(parameter, nn.Parameter):
                     continue  # a buffer: no optimizer moves it
                 if type(parameter.data) is not Tensor or parameter.is_meta or hasattr(parameter, "ds_id"):
-                    raise UnsupportedModelError(
-                        f"{tied.name} is sharded or on the meta device: its rows cannot be kept"
-                    )
-                self._kept.append(_Kept(tied.name, parameter, tied.dim, ids, parameter.detach().clone()))
+                    raise UnsupportedModelError(f"{tied.name} is sharded or on the meta device: {_UNSHARDED}")
+                self._kept.append(_Kept(tied, parameter, ids, parameter.detach().clone()))
         self._requires_grad = [(p, p.requires_grad) for p in tables.model.parameters()]
         if freeze_rest:
             for parameter in tables.model.parameters():
@@ -123,6 +131,10 @@ class NewRowTraining:
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         with torch.no_grad():
             for kept in self._kept:
+                if hasattr(kept.tied.tensor, "device_mesh"):
+                    raise UnsupportedModelError(
+                        f"{kept.name} was sharded after train_new_rows_only: {_UNSHARDED}"
+                    )
                 if not kept.parameter.requires_grad:
                     raise InvalidArgumentError(
                         f"{kept.name} was frozen after train_new_rows_only, so its new rows are not trained: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,48 +12,120 @@ import torch
 from builders import ROOT
 from builders.command_line import OFFLINE
 from builders.tiny_models import V, llama
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from hf_embinit import patch
 from hf_embinit.errors import UnsupportedModelError
 
 PROCESS = """
-import sys, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
-from builders.tiny_models import V, llama
-from hf_embinit import patch
+from torch.distributed.tensor import DTensor
+from builders.tiny_models import V, bert, llama, word_tokenizer
+from hf_embinit import expand_vocabulary, initialize, patch, train_new_rows_only
 from hf_embinit.errors import UnsupportedModelError
 
-rank, store = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+rank, folder = int(sys.argv[1]), sys.argv[2]
+os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))  # what `tp_plan` reads
+dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
 mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
-torch.manual_seed(0)
-whole, model = llama(), llama()
-model.load_state_dict(whole.state_dict())
+ids = torch.arange(V - 3, V + 5)[None]
+
+
+def pair(make, **config):
+    torch.manual_seed(0)
+    whole, model = make(**config), make(**config)
+    model.load_state_dict(whole.state_dict())
+    torch.manual_seed(rank)  # rows depend on seed, table and size alone
+    return whole, model
+
+
+def same(whole, model, close=False):
+    for part in model.modules():
+        if hasattr(part, "reshard"):
+            part.reshard()
+    for name, parameter in whole.named_parameters():
+        sharded = model.get_parameter(name)
+        gathered = sharded.full_tensor() if isinstance(sharded, DTensor) else sharded
+        if close:
+            torch.testing.assert_close(gathered, parameter)
+        else:
+            assert torch.equal(gathered, parameter), name
+
+
+def train(*models):
+    for each in models:
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+        each(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+
+
+# a sharded body
+whole, model = pair(llama)
 for layer in model.model.layers:
     fully_shard(layer, mesh=mesh)
-torch.manual_seed(rank)  # rows depend on seed, table and size alone
 for each in (whole, model):
     patch(each, "mean_cov").resize_token_embeddings(V + 5)
-tables = ("model.embed_tokens.weight", "lm_head.weight")
-assert all(torch.equal(whole.get_parameter(t), model.get_parameter(t)) for t in tables)
-
+same(whole, model)
 fully_shard(model, mesh=mesh)
-ids = torch.arange(V - 3, V + 5)[None]
-for each in (whole, model):
-    optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
-    each(input_ids=ids, labels=ids).loss.backward()
-    optimizer.step()
-for name in tables:
-    gathered = model.get_parameter(name).full_tensor()
-    assert gathered.shape == (V + 5, 16)
-    torch.testing.assert_close(gathered, whole.get_parameter(name))
+train(whole, model)
+same(whole, model, close=True)
+
+# sharded tables, alone, tied and with biases
+for make, config in ((llama, {}), (llama, {"tie_word_embeddings": True}), (bert, {})):
+    whole, model = pair(make, **config)
+    if make is llama and not config:
+        fully_shard(model.lm_head, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    before = dict(model.named_parameters())
+    model(input_ids=ids[:, :3])  # leaves gathered copies in the places of the shards
+    for each in (whole, model):
+        patch(each, "mean_cov").resize_token_embeddings(V + 5)
+    same(whole, model)
+    assert all(before[name] is parameter for name, parameter in model.named_parameters())
+    train(whole, model)
+    same(whole, model, close=True)
+    with torch.no_grad():
+        for name, parameter in whole.named_parameters():
+            parameter.copy_(model.get_parameter(name).full_tensor())
+    told = [str(initialize(each, "xavier", seed=3)) for each in (whole, model)]
+    same(whole, model)
+    assert told[0] == told[1]
+    for each in (whole, model):
+        expand_vocabulary(each, word_tokenizer(V + 5), ["Frodo"], "mean_cov", prefixes=())
+    same(whole, model)
+    state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    if rank == 0:
+        model.save_pretrained(f"{folder}/{make.__name__}{len(config)}", state_dict=state)
+        whole.save_pretrained(f"{folder}/{make.__name__}{len(config)}-whole")
 try:
-    patch(model)
+    train_new_rows_only(model, [V])
 except UnsupportedModelError as error:
-    assert "sharded over a device mesh" in str(error) and "hf-embinit expand MODEL" in str(error), error
+    assert "is sharded" in str(error), error
 else:
-    raise AssertionError("a sharded table was taken")
+    raise AssertionError("sharded rows were kept")
+
+# tensor parallelism
+whole, model = pair(llama)
+if rank == 0:
+    whole.save_pretrained(f"{folder}/m")
+dist.barrier()
+model = type(whole).from_pretrained(f"{folder}/m", tp_plan="auto", device_mesh=mesh).eval()
+if isinstance(model.lm_head.weight, DTensor):
+    for each in (whole, model):
+        patch(each, "mean_cov").resize_token_embeddings(V + 5)
+    same(whole, model)
+    train(whole, model)
+    same(whole, model, close=True)
+else:
+    try:
+        patch(model)
+    except UnsupportedModelError as error:
+        assert "hf-embinit expand MODEL" in str(error), error
+    else:
+        raise AssertionError("a part of a table was taken for a table")
 dist.destroy_process_group()
 """
 
@@ -61,7 +134,7 @@ def test_every_process_makes_the_same_rows_and_training_goes_on(tmp_path: Path) 
     path = f"{ROOT}:{ROOT / 'tests'}"
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", PROCESS, str(rank), str(tmp_path / "store")],
+            [sys.executable, "-W", "ignore", "-c", PROCESS, str(rank), str(tmp_path)],
             env={**OFFLINE, "PYTHONPATH": path},
             stderr=subprocess.PIPE,
             text=True,
@@ -71,6 +144,10 @@ def test_every_process_makes_the_same_rows_and_training_goes_on(tmp_path: Path) 
     for process in processes:
         _, problem = process.communicate(timeout=240)
         assert process.returncode == 0, problem[-3000:]
+    for name in ("llama0", "llama1", "bert0"):
+        saved, whole = (load_file(tmp_path / f / "model.safetensors") for f in (name, f"{name}-whole"))
+        assert all(torch.equal(saved[key], tensor) for key, tensor in whole.items())
+        assert json.loads((tmp_path / name / "config.json").read_text())["vocab_size"] == V + 6
 
 
 def test_a_body_on_the_disk_stays_there(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""Tables that are cut up over processes: DTensors of tensor parallelism, and those that FSDP2 has registered.
+
+Every process reads the whole table, makes the same rows from it, and keeps its own part of the result. So all
+processes of the mesh must call the same functions in the same order, as for a forward pass.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import UnsupportedModelError
+
+BEFORE = (
+    "change the vocabulary before that, in memory or in the files: "
+    "hf-embinit expand MODEL --tokens ... --output_dir FOLDER"
+)
+"""The way out where tables have no place any more for other rows."""
+
+
+def is_sharded(tensor: Tensor) -> bool:
+    """Whether a tensor is a DTensor."""
+    return hasattr(tensor, "device_mesh")
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """`tensor`, detached; of a sharded one all parts, from all processes."""
+    return tensor.detach().full_tensor() if is_sharded(tensor) else tensor.detach()  # type: ignore[operator]
+
+
+class Shards:
+    """The modules of one model whose parameters FSDP2 keeps; none in most models."""
+
+    def __init__(self, model: nn.Module):
+        self.modules: list[Any] = [m for m in model.modules() if hasattr(m, "_get_fsdp_state")]
+
+    def settle(self) -> None:
+        """Hangs the sharded parameters in their places, where a forward pass has left gathered copies."""
+        for module in self.modules:
+            module.reshard()
+
+    def check(self, name: str, tensor: Tensor) -> None:
+        """Raises `UnsupportedModelError` for a sharded tensor that `put` cannot give another shape."""
+        for known in self._registrations(tensor):
+            if not hasattr(known, "_setattr_on_modules") or _anew(known) is None:
+                raise UnsupportedModelError(
+                    f"{name} is sharded by FSDP2, which torch {torch.__version__} cannot register anew with "
+                    f"other rows: {BEFORE}"
+                )
+
+    @torch.no_grad()
+    def put(self, tensor: Tensor, after: Tensor) -> None:
+        """Gives a sharded `tensor` the values `after`, which are whole: each process keeps its part.
+
+        With another shape it stays the same object, which FSDP2 then shards with its new rows; its gradient
+        is dropped.
+        """
+        sharded: Any = tensor
+        if after.shape == tensor.shape:
+            sharded.to_local().copy_(_part(after, sharded.device_mesh, sharded.placements).to_local())
+            return
+        registrations = self._registrations(tensor)
+        if not registrations:
+            made = nn.Parameter(_part(after, sharded.device_mesh, sharded.placements), tensor.requires_grad)
+            _swap(tensor, made)
+        for known in registrations:
+            _register(known, after, tensor.requires_grad)
+            _swap(tensor, known.sharded_param)
+            known.sharded_param = tensor
+            known._setattr_on_modules(tensor)
+
+    def _registrations(self, tensor: Tensor) -> list[Any]:
+        """What FSDP2 holds about a parameter."""
+        groups = (
+            group
+            for module in self.modules
+            for state in [module._get_fsdp_state()]
+            for group in getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+            if group is not None
+        )
+        return [known for group in groups for known in group.fsdp_params if known.sharded_param is tensor]
+
+
+def _part(after: Tensor, mesh: Any, placements: Sequence[Any]) -> Any:
+    """The DTensor of values that every process has: nothing is sent."""
+    from torch.distributed.tensor import distribute_tensor
+
+    return distribute_tensor(after.contiguous(), mesh, placements, src_data_rank=None)
+
+
+def _anew(known: Any) -> dict[str, Any] | None:
+    """The arguments, beside the parameter, with which FSDP2 shards one; None in a torch that has others."""
+    have = {"device": known.device, "shard_placement_fn": None, "mesh_info": known.mesh_info}
+    function = getattr(known, "_init_sharded_param", None)
+    names = [] if function is None else list(inspect.signature(function).parameters)
+    if names[:1] != ["param"] or not set(names[1:]) <= set(have):
+        return None
+    if "shard_placement_fn" in names:
+        have["shard_placement_fn"] = lambda parameter: known.fsdp_placement
+    return {name: have[name] for name in names[1:]}
+
+
+def _register(known: Any, after: Tensor, requires_grad: bool) -> None:
+    """Has FSDP2 shard `after` in the place of the parameter that it knows."""
+    spec = getattr(known, "_unsharded_dtensor_spec", None) or getattr(known, "_tp_spec", None)
+    after = after.to(known.device)
+    before = after if spec is None else _part(after, spec.mesh, spec.placements)
+    parameter = nn.Parameter(before, requires_grad)
+    known._init_sharded_param(parameter, **_anew(known) or {})
+    if known.post_forward_mesh_info:
+        known._init_sharded_post_forward_param_metadata(parameter)
+    known.all_gather_outputs = []  # buffers of the old size
+    known.__dict__.pop("_unsharded_param", None)
+
+
+def _swap(old: Tensor, new: Tensor) -> None:
+    """Puts the contents of `new` into the object `old`, so that ties and optimizers keep pointing at it."""
+    new.__dict__.update(old.__dict__)
+    torch.utils.swap_tensors(old, new)
