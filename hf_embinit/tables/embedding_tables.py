@@ -134,7 +134,7 @@ class EmbeddingTables:
         data = self.read(table)
         _require_shape(table, rows, data.shape[0] if ids is None else len(ids), data.shape)
         if isinstance(data, StoredRows):
-            _put(table.tied, data.with_rows(rows, _index(ids, len(data))))
+            self._put(table.tied, data.with_rows(rows, _index(ids, len(data))))
         else:
             _assign(data, rows, ids)
             self._keep(table.tied, data.t() if table.transposed else data)

@@ -45,7 +45,7 @@ def train_new_rows_only(
     return NewRowTraining(model, token_ids, freeze_rest=freeze_rest, side=side)
 
 
-_UNSHARDED = "the rows of a sharded table cannot be kept: train with DDP, or by an adapter of peft_config_for_new_tokens"
+_UNSHARDED = "its old rows cannot be kept: train with DDP, or an adapter of peft_config_for_new_tokens"
 
 
 @dataclass(eq=False)

@@ -266,7 +266,7 @@ def test_models_that_fsdp1_has_flattened_are_refused(tmp_path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
         flat = FullyShardedDataParallel(llama(), device_id=torch.device("cpu"))
-        with pytest.raises(UnsupportedModelError, match="sharded by FSDP: .*hf-embinit expand MODEL"):
+        with pytest.raises(UnsupportedModelError, match=r"sharded by FSDP: .*hf-embinit expand MODEL"):
             EmbeddingTables(flat)
     finally:
         dist.destroy_process_group()
