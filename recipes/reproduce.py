@@ -91,6 +91,7 @@ def main() -> None:
         accelerate_config=args.accelerate_config,
         threads=studies.threads_of_a_run(args.workers),
     )
+    studies.check_flags(study, launch)
     print(studies.plan_text(study, launch, workers=args.workers, all_runs=args.dry_run or args.check))
     if args.dry_run or args.check:
         found = studies.list_requirements(study, launch)

@@ -107,15 +107,14 @@ def main() -> None:
     from hf_embinit.models import WordSegmenter
     from hf_embinit.records import collect_versions
     from hf_embinit.tasks import load_texts, texts_digest
-    from hf_embinit.vectors import train_glove, write_vectors
+    from hf_embinit.vectors import check_taken, train_glove, write_vectors
 
     check_file(corpus.output, "--output")
     access = {"private": hub.hub_private_repo, "token": hub.hub_token}
     if hub.push_to_hub:  # a token or a name that cannot work ends here, before any work
         hub.hub_model_id = HubRepository(hub.hub_model_id or Path(corpus.output).stem, **access).repo_id
 
-    texts: list[str] = []
-    corpora = []
+    texts, corpora = [], []
     for part in corpus.corpus:
         read = load_texts(part, data_dir=corpus.data_dir)
         read = read if corpus.keep_duplicates else list(dict.fromkeys(read))
@@ -123,6 +122,7 @@ def main() -> None:
         texts += read
     made_of = {"corpora": corpora, "language": corpus.language, **vars(settings)}
     request = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode()).hexdigest()
+    check_taken(corpus.output, request, "--output")
     if hub.push_to_hub:
         prepare_vectors_push(hub.hub_model_id, request, **access)
     segmented = WordSegmenter(corpus.language)(texts)

@@ -155,6 +155,7 @@ translate.py --d_model 2.5 --output_dir o | --d_model/--d-model: invalid int val
 translate.py --dropout_rate nan --output_dir o | --dropout_rate nan: expected a finite number
 translate.py --position_scale 0 --output_dir o | --position_scale 0.0: expected a finite number above 0
 translate.py --position_encoding sine --output_dir o | invalid choice: 'sine'
+translate.py --min_frequency 1000000 --output_dir o | min_frequency=1000000 leaves no token of the text
 translate.py --min_frequency 0 --output_dir o | --min_frequency 0: expected a whole number of 1 or more
 translate.py --max_source_length 0 --output_dir o | --max_source_length 0: expected
 translate.py --max_target_length -1 --output_dir o | --max_target_length -1: expected
@@ -210,6 +211,8 @@ train_vectors.py --corpus captions:de --language de --output v.txt --dim 0 | --d
 train_vectors.py --corpus captions:de --language de --output v.txt --alpha nan | --alpha nan: expected
 train_vectors.py --corpus captions:de --language de --output file/v.txt | a part of this path is a file
 train_vectors.py --corpus captions:de --language de --output full | --output full cannot be written: this is a
+train_vectors.py --corpus captions:de --language de --output vectors.txt | vectors.txt is there already, of
+train_vectors.py --corpus captions:de --language de --output object.txt | object.json is there already, of
 train_vectors.py --corpus captions:de --language de --output v.txt --push_to_hub | HF_HUB_OFFLINE is set
 compare_vocabularies.py --tokenizer nowhere --output_dir o | --tokenizer 'nowhere' is no folder here
 analyze_embeddings.py --sources vectors.txt --k 0 --output_dir o | --k 0: expected
@@ -224,6 +227,7 @@ reproduce.py study.yaml --output_dir o | study.yaml is not a study
 reproduce.py table1 --only nowhere --output_dir o | --only nowhere: no cell of table1 matches
 reproduce.py table1 --seeds 0 --output_dir o | --seeds 0: expected a whole number of 1 or more
 reproduce.py table1 --set foo --output_dir o | --set 'foo': give argument=value
+reproduce.py table1 --set seeed=2 --output_dir o | has no flag --seeed; did you mean seed
 reproduce.py table1 --accelerate_config nowhere.yaml --output_dir o | --accelerate_config nowhere.yaml is no
 """
 SMALL = {

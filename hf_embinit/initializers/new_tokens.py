@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -248,13 +248,8 @@ def pretrained_map(context: InitContext) -> Tensor:
             f"init 'pretrained_map': {vectors.name!r} has {len(shared)} of the {len(old_tokens)} old tokens; "
             f"are the vectors of this language and kind of token?"
         )
-    x = vectors.matrix[pairs[shared]].double()
-    y = existing[shared.to(existing.device)].double().cpu()
-    x_mean, y_mean = x.mean(0), y.mean(0)
-    x, y = x - x_mean, y - y_mean
-    weight = torch.linalg.pinv(x.T @ x, rtol=1e-10, hermitian=True) @ (x.T @ y)
-    unexplained = (y - x @ weight).square().sum() / y.square().sum().clamp_min(1e-30)
-    context.report.update(shared_tokens=len(shared), variance_explained=float(1 - unexplained))
+    x_mean, y_mean, weight, explained = _least_squares(vectors.matrix, pairs[shared], existing, shared)
+    context.report.update(shared_tokens=len(shared), variance_explained=explained)
 
     found = align(
         [t.strip() for t in texts],
@@ -270,3 +265,25 @@ def pretrained_map(context: InitContext) -> Tensor:
     if missing := [t for t, there in zip(texts, has.tolist(), strict=True) if t and not there]:
         context.report["without_source"] = missing
     return rows.to(existing.device)
+
+
+def _least_squares(
+    sources: Tensor, x_rows: Tensor, targets: Tensor, y_rows: Tensor
+) -> tuple[Tensor, Tensor, Tensor, float]:
+    """The means of rows x and y of two tables, the matrix W of least norm that takes centred x nearest to
+    centred y, and the share of the variance of y that it explains: float64, by blocks of rows."""
+
+    def blocks() -> Iterator[tuple[Tensor, Tensor]]:
+        for i, j in zip(x_rows.split(8192), y_rows.split(8192), strict=True):
+            yield sources[i].double(), targets[j.to(targets.device)].double().cpu()
+
+    n = len(x_rows)
+    x_mean, y_mean = (torch.zeros(t.shape[1], dtype=torch.float64) for t in (sources, targets))
+    for x, y in blocks():
+        x_mean, y_mean = x_mean + x.sum(0) / n, y_mean + y.sum(0) / n
+    xx, xy, yy = torch.zeros(1), torch.zeros(1), 0.0
+    for x, y in blocks():
+        x, y = x - x_mean, y - y_mean
+        xx, xy, yy = xx + x.T @ x, xy + x.T @ y, yy + float(y.square().sum())
+    weight = torch.linalg.pinv(xx, rtol=1e-10, hermitian=True) @ xy
+    return x_mean, y_mean, weight, min(1.0, float((weight * xy).sum()) / max(yy, 1e-30))

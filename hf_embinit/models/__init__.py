@@ -20,7 +20,7 @@ from .modeling_vanilla_transformer import (
     VanillaTransformerModel,
     VanillaTransformerPreTrainedModel,
 )
-from .segmentation_vanilla_transformer import WordSegmenter
+from .segmentation_vanilla_transformer import TokenizerError, WordSegmenter
 from .tokenization_vanilla_transformer import VanillaTransformerTokenizer
 
 AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
@@ -38,6 +38,7 @@ AutoTokenizer.register(VanillaTransformerConfig, slow_tokenizer_class=VanillaTra
 VanillaTransformerTokenizer.register_for_auto_class("AutoTokenizer")
 
 __all__ = [
+    "TokenizerError",
     "VanillaTransformerConfig",
     "VanillaTransformerForCausalLM",
     "VanillaTransformerForConditionalGeneration",

@@ -28,12 +28,18 @@ MIN_ATTACHMENTS = 5
 """Boundaries at which a word must have been seen before its attachment is learnt."""
 
 
+class TokenizerError(ValueError):
+    """A tokenizer cannot be made of what was given; the message is one sentence."""
+
+
 class WordSegmenter:
     """spaCy's tokenizer rules of one language, lower-cased, without white space; nothing is downloaded."""
 
     def __init__(self, language: str | None, argument: str = "source_lang"):
         if not language:
-            raise ValueError(f"A tokenizer of words needs {argument}=, a spaCy language code such as 'de'")
+            raise TokenizerError(
+                f"A tokenizer of words needs {argument}=, a spaCy language code such as 'de'"
+            )
         self.language = language
 
     def __call__(self, texts: Iterable[str]) -> Iterator[Segmented]:
@@ -168,6 +174,8 @@ def _spacy_tokenizer(language: str) -> Any:
         return spacy.blank(language).tokenizer
     except ImportError as error:
         if "E048" not in str(error):  # rules that need another package, such as those for Japanese
-            raise ValueError(f"spaCy's rules for language {language!r} cannot be used: {error}") from error
+            raise TokenizerError(
+                f"spaCy's rules for language {language!r} cannot be used: {error}"
+            ) from error
     logger.warning("spaCy has no rules for language %r: words are split by the rules for any (xx)", language)
     return spacy.blank("xx").tokenizer

@@ -24,6 +24,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizer, PreTrainedTokenizer
 from .segmentation_vanilla_transformer import (
     Attachment,
     PieceSegmenter,
+    TokenizerError,
     WordSegmenter,
     continuation_prefix,
     join_words,
@@ -131,10 +132,11 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         spaCy's codes such as `"de"`), or a pre-trained fast tokenizer: an object, a Hub id or a folder. Ids
         follow falling frequency, ties the spelling. With `separate_vocabs=False` source and target share one
         vocabulary. Further arguments (`model_max_length`, `padding_side`) go to the constructor. Raises
-        `ValueError` for a slow tokenizer, a missing language and a `min_frequency` below 1.
+        `TokenizerError` for a slow tokenizer, a missing language, a `min_frequency` below 1, and one that
+        leaves no token.
         """
         if min_frequency < 1:
-            raise ValueError(f"min_frequency={min_frequency} must be at least 1 occurrence")
+            raise TokenizerError(f"min_frequency={min_frequency} must be at least 1 occurrence")
         backend, name = (None, "words") if tokenizer == "words" else _load_segmenter(tokenizer)
         pieces = PieceSegmenter(backend, SPECIAL_TOKENS[1]) if backend is not None else None
         prefix = "" if backend is None else continuation_prefix(backend) or None
@@ -367,8 +369,14 @@ def _read_segmenter(source: str | os.PathLike | Tokenizer | None) -> Tokenizer:
 
 
 def _number(counts: Counter[str], min_frequency: int) -> dict[str, int]:
-    kept = [token for token, n in counts.items() if n >= min_frequency and token not in SPECIAL_TOKENS]
-    kept.sort(key=lambda token: (-counts[token], token))
+    seen = {token: n for token, n in counts.items() if token not in SPECIAL_TOKENS}
+    kept = [token for token, n in seen.items() if n >= min_frequency]
+    if not kept:
+        most = f"{max(seen, key=lambda token: seen[token])!r} {max(seen.values())} times" if seen else "none"
+        raise TokenizerError(
+            f"min_frequency={min_frequency} leaves no token of the text; seen most often is {most}"
+        )
+    kept.sort(key=lambda token: (-seen[token], token))
     return {token: i for i, token in enumerate([*SPECIAL_TOKENS, *kept])}
 
 
@@ -379,11 +387,13 @@ def _load_segmenter(tokenizer: str | os.PathLike | PreTrainedTokenizerBase) -> t
     name = str(tokenizer.name_or_path)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
-        raise ValueError(
+        raise TokenizerError(
             f"tokenizer={name!r} has no fast backend (tokenizer.json); choose a fast tokenizer or 'words'"
         )
     if backend.get_vocab_size() <= 1:  # what transformers makes of a folder without tokenizer files
-        raise ValueError(f"tokenizer={name!r} has no vocabulary; give the folder or Hub id of a tokenizer")
+        raise TokenizerError(
+            f"tokenizer={name!r} has no vocabulary; give the folder or Hub id of a tokenizer"
+        )
     segmenter = Tokenizer.from_str(backend.to_str())
     segmenter.no_truncation()
     segmenter.no_padding()

@@ -8,13 +8,14 @@ from __future__ import annotations
 from .clusters import run_on_ray, slurm_script
 from .paper_results import other_settings, paper_rows
 from .report import failures_text, list_text, plan_text, write_smoke_files, write_study
-from .requirements import list_requirements
+from .requirements import check_flags, list_requirements
 from .scheduling import Launch, Outcome, missing_runs, outcome_of, run_here, threads_of_a_run
 from .study import list_studies, load_study
 
 __all__ = [
     "Launch",
     "Outcome",
+    "check_flags",
     "failures_text",
     "list_requirements",
     "list_studies",

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import runpy
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataNotFoundError, EmbinitError
+from ..errors import DataNotFoundError, EmbinitError, InvalidArgumentError
 from ..hub import hub_is_reachable
 from ..initializers import get_initializer
 from ..tasks import DATA_VARIABLE, SPLIT_FILES, DataSpec, find_folder, list_tasks
 from ..vectors import SOURCES
 from .scheduling import Launch
 from .study import RUN_PREFIX, Run, Study
+
+_GUARD = '__name__ == "__main__"'
 
 
 @dataclass
@@ -54,6 +58,33 @@ def list_requirements(study: Study, launch: Launch) -> list[Requirement]:
                 if place not in entry.cells:
                     entry.cells.append(place)
     return sorted(requirements.values(), key=lambda r: (r.found is not None, r.kind, r.name))
+
+
+def check_flags(study: Study, launch: Launch) -> None:
+    """Raises `InvalidArgumentError` for an argument of a run that its recipe has no flag for.
+
+    The flags are the fields of the dataclasses that the recipe names. A script that would run when it is
+    imported is not looked into.
+    """
+    flags: dict[str, set[str]] = {}
+    for run in study.runs:
+        if run.recipe not in flags:
+            flags[run.recipe] = _flags(launch.recipes / run.recipe)
+        for name in run.arguments if flags[run.recipe] else ():
+            if name not in flags[run.recipe]:
+                close = difflib.get_close_matches(name, flags[run.recipe], n=3)
+                hint = f"; did you mean {' or '.join(close)}?" if close else ""
+                raise InvalidArgumentError(
+                    f"{study.name}, run {run.name}: {run.recipe} has no flag --{name}{hint} (--set "
+                    f"'pattern:{name}=...' is for the cells of a pattern alone)"
+                )
+
+
+def _flags(recipe: Path) -> set[str]:
+    if not recipe.is_file() or _GUARD not in recipe.read_text(encoding="utf-8"):
+        return set()
+    named = runpy.run_path(str(recipe), run_name=recipe.stem).values()
+    return {f.name for part in named if isinstance(part, type) and is_dataclass(part) for f in fields(part)}
 
 
 def _read_by(run: Run) -> Iterator[tuple[str, str]]:

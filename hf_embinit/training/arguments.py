@@ -106,8 +106,8 @@ def _check_values(part: Any) -> None:
 def run_main(main: Callable[[], None]) -> None:
     """Runs a recipe, and ends it with one sentence and status 1 for errors that a user can mend.
 
-    These are the errors of hf_embinit and of the disk. A terminal that lacks the letters of a
-    text shows escapes.
+    These are the errors of hf_embinit, its tokenizers and configurations, and of the disk. A terminal that
+    lacks the letters of a text shows escapes.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -119,7 +119,9 @@ def run_main(main: Callable[[], None]) -> None:
     except StrictDataclassError as error:  # a config that cannot work
         sys.exit(f"error: {error.__cause__ or error}")
     except Exception as error:
-        sentence = disk_problem(error)
+        from ..models import TokenizerError
+
+        sentence = str(error) if isinstance(error, TokenizerError) else disk_problem(error)
         if sentence is None:
             raise
         sys.exit(f"error: {sentence}")

@@ -9,11 +9,13 @@ from .checkpoints import read_embedding_table, read_weight_map
 from .files import read_vectors, write_vectors
 from .glove import train_glove
 from .pretrained_vectors import PretrainedVectors, rows_digest
+from .provenance import check_taken
 from .sources import SOURCES, load_vectors
 
 __all__ = [
     "SOURCES",
     "PretrainedVectors",
+    "check_taken",
     "load_vectors",
     "read_embedding_table",
     "read_vectors",

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import VectorFileError
+from ..errors import FileWriteError, VectorFileError
 from ..files import file_sha256, write_whole
 from ..foreign import read_json
 
@@ -45,3 +45,23 @@ def read_provenance(path: Path) -> dict[str, Any] | None:
             f"{about.get('bytes')} were written): train or copy it again, or delete {beside.name}"
         )
     return provenance
+
+
+def check_taken(path: str | Path, request: str, flag: str) -> None:
+    """Raises `FileWriteError`, which names `flag`, where anything but the vectors of `request` is.
+
+    That is the digest of all that decides on their rows; their provenance has it under that name.
+    """
+    beside = provenance_path(path)
+    if not Path(path).exists() and not beside.exists():
+        return
+    try:
+        same = read_json(beside).get("request") == request
+    except VectorFileError:
+        same = False
+    if not same:
+        taken = path if Path(path).exists() else beside
+        raise FileWriteError(
+            f"{flag} {path}: {taken} is there already, of other text or settings: choose another name, or "
+            f"delete it"
+        )

@@ -22,11 +22,13 @@ import gc
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, logging
 
 import hf_embinit
+from hf_embinit.vectors import PretrainedVectors
 
 
 def model_of(vocab_size: int, width: int, dtype: torch.dtype) -> LlamaForCausalLM:
@@ -85,8 +87,16 @@ def measure_tokens(name: str, count: int, width: int) -> None:
     """Prints the CPU seconds of adding `count` tokens, plain and by each initialiser, and the ratio."""
     tokenizer = AutoTokenizer.from_pretrained(name)
     tokens = [f"zq{i}xv" for i in range(count)]
-    named = {"copy": {"of": 5}, "description": {"text": "a word"}}
-    records = [r.name for r in hf_embinit.list_initializers() if "vectors" not in r.needs]
+    named: dict[str, dict[str, Any]] = {"copy": {"of": 5}, "description": {"text": "a word"}}
+    generator = torch.Generator().manual_seed(0)
+    words = [*tokens[::2], *(w for w in tokenizer.get_vocab() if w.isalpha())]
+    vectors = PretrainedVectors(words, torch.randn(len(words), width, generator=generator), "drawn")
+    records = []
+    for record in hf_embinit.list_initializers():
+        whole = record.name == "pretrained_orthogonal"  # of whole tables alone
+        if record.purpose != "tokenizer" and not whole and "vectors" not in record.defaults:
+            records.append(record.name)
+            named.setdefault(record.name, {"vectors": vectors} if "vectors" in record.needs else {})
 
     def seconds(init: str | None) -> float:
         model, own = model_of(len(tokenizer), width, torch.float32), copy.deepcopy(tokenizer)
@@ -95,7 +105,7 @@ def measure_tokens(name: str, count: int, width: int) -> None:
             own.add_tokens(tokens)
             model.resize_token_embeddings(len(own))
         else:
-            hf_embinit.expand_vocabulary(model, own, tokens, init, prefixes=(), **named.get(init, {}))
+            hf_embinit.expand_vocabulary(model, own, tokens, init, prefixes=(), **named[init])
         return time.process_time() - start
 
     seconds("mean"), seconds(None)  # imports and first calls

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from pathlib import Path
@@ -14,10 +13,10 @@ from builders.studies import STUDY
 import hf_embinit.retokenize  # noqa: F401  # its methods are known then
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
 from hf_embinit.initializers import read_init
-from hf_embinit.report import AnalysisArguments
 from hf_embinit.studies.files import read_study_file
+from hf_embinit.studies.requirements import check_flags
+from hf_embinit.studies.scheduling import Launch
 from hf_embinit.studies.study import STUDIES, list_studies, load_study
-from hf_embinit.training import shared_arguments
 
 PAPERS = [*(f"table{i}" for i in range(1, 9)), "figure1", *(f"zhang{i}" for i in range(1, 9))]
 
@@ -49,16 +48,23 @@ def test_studies_expand_into_runs_of_recipes_that_exist(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", list_studies())
-def test_flags_of_studies_are_flags_of_their_recipes(name: str) -> None:
-    recipes = ROOT / "recipes"
-    inherited = {"max_steps", "eval_steps", "num_train_epochs", "learning_rate", "use_cpu"}
-    inherited |= {"per_device_train_batch_size"}
-    for run in {r.recipe: r for s in (None, Path("/x")) for r in load_study(name, smoke=s).runs}.values():
-        source = (recipes / run.recipe).read_text() + inspect.getsource(shared_arguments)
-        if run.recipe == "analyze_embeddings.py":
-            source = inspect.getsource(AnalysisArguments)
-        for flag in set(run.arguments) - inherited:
-            assert re.search(rf"^    {flag}: ", source, re.MULTILINE), f"{run.recipe} has no --{flag}"
+def test_flags_of_studies_are_flags_of_their_recipes(name: str, tmp_path: Path) -> None:
+    for smoke in (None, tmp_path):
+        check_flags(load_study(name, smoke=smoke), Launch(ROOT / "recipes", tmp_path))
+
+
+def test_a_flag_that_a_recipe_does_not_have_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    launch = Launch(ROOT / "recipes", tmp_path)
+    check_flags(load_study("table1", overrides=["num_train_epochs=1"]), launch)
+    with pytest.raises(
+        InvalidArgumentError, match=r"no flag --num_train_epoch; did you mean num_train_epochs"
+    ):
+        check_flags(load_study("table1", overrides=["num_train_epoch=1"]), launch)
+    with pytest.raises(
+        InvalidArgumentError, match=r"classify\.py has no flag --num_beams.* 'pattern:num_beams="
+    ):
+        check_flags(load_study("table1", overrides=["num_beams=2"]), launch)
+    check_flags(load_study("table1", overrides=["multi30k/*:num_beams=2"]), launch)
 
 
 def test_tables_share_the_runs_they_have_in_common() -> None:
