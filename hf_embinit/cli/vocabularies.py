@@ -6,10 +6,17 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataNotFoundError, InvalidArgumentError
+from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError
 from ..files import check_output
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
-from .saving import add_model_flags, add_output_flag, load_model, load_tokenizer
+from .saving import (
+    add_link_flag,
+    add_model_flags,
+    add_output_flag,
+    load_model,
+    load_tokenizer,
+    open_model,
+)
 
 if TYPE_CHECKING:
     from ..vocabulary import Finding
@@ -19,42 +26,55 @@ def _merge_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
     parser.add_argument("adapter", help="folder or Hub id of a PEFT adapter")
     add_output_flag(parser, "merged")
+    add_link_flag(parser)
 
 
 def _merge(args: Namespace) -> Answer:
     check_output(args.output_dir)
     from ..manifest import read_manifest
-    from ..tables import save_checkpoint
-    from ..vocabulary import merge_adapter
+    from ..tables import checkpoint_of, save_checkpoint
 
-    model = load_model(args)
-    old = model.get_input_embeddings().num_embeddings
-    adapted, tokenizer = _with_adapter(model, args.adapter), _tokenizer(args)
-    merged = merge_adapter(adapted, tokenizer if _brings_tokenizer(args) else None)
-    save_checkpoint(merged, args.output_dir, tokenizer, beside=args.model)
+    tokenizer = _tokenizer(args)
+    loaded = ""
+    try:
+        old, merged = _merged(open_model(args), args, tokenizer)
+    except UnsupportedModelError as error:
+        if args.link:
+            raise
+        loaded = f"loaded the base: {str(error).rpartition(': ')[0]}\n"
+        old, merged = _merged(load_model(args), args, tokenizer)
+    save_checkpoint(merged, args.output_dir, tokenizer, link=args.link, beside=args.model)
     new = merged.get_input_embeddings().num_embeddings
     tied = bool(getattr(merged.config.get_text_config(), "tie_word_embeddings", False))
-    text = f"{args.adapter} merged into {args.model}: rows {old} -> {new}, tie_word_embeddings={tied}"
+    text = f"{loaded}{args.adapter} merged into {args.model}: rows {old} -> {new}, tie_word_embeddings={tied}"
     data = {
         "rows": [old, new],
         "tie_word_embeddings": tied,
+        "on_disk": checkpoint_of(merged) is not None,
         "events": read_manifest(merged),
         "output_dir": args.output_dir,
     }
     return Answer(f"{text}\nsaved: {args.output_dir}", data)
 
 
+def _merged(model: Any, args: Namespace, tokenizer: Any) -> tuple[int, Any]:
+    """The rows of a base, and what it is with the adapter in it."""
+    from ..vocabulary import merge_adapter
+
+    old = model.get_input_embeddings().num_embeddings
+    adapted = _with_adapter(model, args.adapter)
+    return old, merge_adapter(adapted, tokenizer if _brings_tokenizer(args) else None)
+
+
 def _with_adapter(model: Any, adapter: str) -> Any:
     """The base with its adapter; one that came without a vocabulary is loaded as PEFT does."""
-    from peft import PeftModel
-
-    from ..vocabulary import load_adapter
+    from ..vocabulary import attach_adapter, load_adapter
 
     try:
         return load_adapter(model, adapter)
     except DataNotFoundError:
         try:
-            return PeftModel.from_pretrained(model, adapter)
+            return attach_adapter(model, adapter)
         except (ValueError, RuntimeError, IndexError, OSError) as error:
             line = str(error).strip().splitlines()[0]
             raise InvalidArgumentError(
@@ -76,10 +96,15 @@ def _tokenizer(args: Namespace) -> Any:
 
 MERGE = Command(
     summary="put an adapter into its base model, new tokens included",
-    description="Loads a base model and a PEFT adapter, grows the base by the vocabulary that the adapter "
-    "carries, merges, and saves a plain checkpoint with its tokenizer to a new folder. A head that was "
-    "trained apart from a tied embedding is saved apart, and the config says so.",
-    examples=("hf-embinit merge path/to/base path/to/adapter --output_dir merged",),
+    description="Grows a base model by the vocabulary that a PEFT adapter carries, merges the adapter, and "
+    "saves a plain checkpoint with its tokenizer to a new folder. LoRA, trained rows and modules that are "
+    "saved whole are merged one tensor after the other while the base's files are copied; for any other "
+    "adapter the base is loaded, which the answer says. A head that was trained apart from a tied embedding "
+    "is saved apart, and the config says so.",
+    examples=(
+        "hf-embinit merge path/to/base path/to/adapter --output_dir merged",
+        "hf-embinit merge path/to/base path/to/new_rows --output_dir merged --link",
+    ),
     add_flags=_merge_flags,
     run=_merge,
 )
@@ -101,6 +126,7 @@ def _doctor_flags(parser: ArgumentParser) -> None:
         help="with --fix: refill the rows of these findings instead, such as equal_rows or under_trained",
     )
     flag(parser, "init", metavar="NAME", help="with --fix: initialiser of the rows (default: mean)")
+    add_link_flag(parser)
     add_options(parser, "initialiser")
 
 
@@ -108,6 +134,8 @@ def _doctor(args: Namespace) -> Answer:
     init, options = args.init or "mean", read_options(args.option)
     if args.fix is not None:
         check_output(args.fix, "--fix")
+    if args.link and args.fix is None:
+        raise CommandLineError("--link is for what --fix writes: give --fix FOLDER, too")
     for name in ("refill", "init", "option") if args.fix is None else ():
         if getattr(args, name):
             raise CommandLineError(f"--{name} says how --fix refills rows: give --fix FOLDER, too")
@@ -126,9 +154,9 @@ def _doctor(args: Namespace) -> Answer:
                 f"--fix refills rows of a checkpoint, and {args.model} is an adapter: merge it first"
             )
         chosen = _chosen(found, args.refill)
-        model, tokenizer = load_model(args), load_tokenizer(args, required=False)
+        model, tokenizer = open_model(args), load_tokenizer(args, required=False)
         data["repaired"] = repair(model, tokenizer, init=init, findings=chosen, seed=args.seed, **options)
-        save_checkpoint(model, args.fix, tokenizer, beside=args.model)
+        save_checkpoint(model, args.fix, tokenizer, link=args.link, beside=args.model)
         lines.append(f"refilled {len(data['repaired'])} rows, saved: {args.fix}")
     codes = {"error": 4, "warning": 3}
     return Answer("\n".join(lines), data, max((codes.get(f.severity, 0) for f in found), default=0))

@@ -7,7 +7,7 @@ do not come from here but from `hf_embinit.rows`.
 from __future__ import annotations
 
 from ..tokens import Side
-from .checkpoint import checkpoint_of, open_checkpoint
+from .checkpoint import checkpoint_of, open_checkpoint, open_matrices
 from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
@@ -32,6 +32,7 @@ __all__ = [
     "checkpoint_of",
     "input_positions",
     "open_checkpoint",
+    "open_matrices",
     "quiet_loading",
     "read_checkpoint_files",
     "read_shard",

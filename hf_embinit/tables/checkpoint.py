@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -39,9 +40,11 @@ class StoredCheckpoint:
 
     files: CheckpointFiles
     places: dict[str, str]
-    """Tensor in the files -> the parameter or buffer that it is, for tables, output biases and their like."""
-    dropped: set[str]
-    """Tensors in the files that repeat a tied one."""
+    """Tensor in the files -> the parameter or buffer that it is."""
+    repeated: dict[str, str]
+    """Tensor in the files that a tied one repeats, under another name -> the parameter that it is tied to."""
+    changes: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    """Parameter -> what is made of its values when they are written, in their shape."""
 
 
 @checked
@@ -100,6 +103,21 @@ def checkpoint_of(model: nn.Module) -> StoredCheckpoint | None:
     return vars(model).get("embinit_checkpoint")
 
 
+def open_matrices(model: PreTrainedModel) -> None:
+    """Makes `StoredRows` of every other matrix, too, that the files of an opened model hold as it is."""
+    stored = checkpoint_of(model)
+    for name, place in stored.places.items() if stored is not None else ():
+        old, tensor = model.get_parameter_or_buffer(place), stored.files.tensors[name]
+        if isinstance(old, nn.Parameter) and old.is_meta and _is_matrix(tensor) and tensor.shape == old.shape:
+            module, _, attribute = place.rpartition(".")
+            setattr(model.get_submodule(module), attribute, nn.Parameter(StoredRows(tensor)))
+
+
+def _is_matrix(tensor: StoredTensor) -> bool:
+    is_matrix = len(tensor.shape) == 2 and min(tensor.shape) > 1 and tensor.is_plain
+    return is_matrix and TORCH_DTYPES[tensor.dtype].is_floating_point
+
+
 def _refuse_to_save(*args: Any, **kwargs: Any) -> None:
     raise UnsupportedModelError(
         "a model of open_checkpoint has no weights in memory: hf_embinit.save_checkpoint(model, folder, "
@@ -114,7 +132,7 @@ class _Opening:
         self.model, self.where = model, where
         self.tensors = files.tensors
         self.file_name = {place: name for name, place in names.items()}
-        self.stored = StoredCheckpoint(files, {}, set())
+        self.stored = StoredCheckpoint(files, names, {})
 
     def fill(self) -> StoredCheckpoint:
         """Ties what the files hold as equal, and gives every table, bias and buffer of tokens its values."""
@@ -140,7 +158,7 @@ class _Opening:
             return
         module, _, attribute = target.rpartition(".")
         setattr(self.model.get_submodule(module), attribute, self.model.get_parameter(source))
-        self.stored.dropped.add(a)
+        self.stored.repeated[a] = source
 
     def _put(self, tied: TiedTensor, what: str) -> None:
         if not tied.tensor.is_meta or isinstance(tied.tensor, StoredRows):
@@ -150,15 +168,13 @@ class _Opening:
             self._refuse(tied, what)
         name = self.file_name[place]
         stored = self.tensors[name]
-        is_table = len(stored.shape) == 2 and tied.dim == 0 and min(stored.shape) > 1
-        if is_table and TORCH_DTYPES[stored.dtype].is_floating_point:
+        if tied.dim == 0 and _is_matrix(stored):
             tensor: Tensor = StoredRows(stored)
         else:
             tensor = stored.read()
         if isinstance(tied.tensor, nn.Parameter):
             tensor = nn.Parameter(tensor, tied.tensor.requires_grad)
         tied.put(tensor)
-        self.stored.places[name] = place
 
     def _refuse(self, tied: TiedTensor, what: str) -> NoReturn:
         names = [place.name for place in tied.locations]

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +20,7 @@ from ..arguments import FilePath, Tokenizer, checked
 from ..errors import InvalidArgumentError, RunFolderError
 from ..files import whole_folder
 from .checkpoint import StoredCheckpoint, checkpoint_of
+from .embedding_tables import EmbeddingTables
 from .safetensors_files import INDEX, Shard, StoredTensor
 from .stored_rows import BLOCK_BYTES, StoredRows
 
@@ -87,16 +88,19 @@ class _Part:
     """One tensor of a new file: its header's entry, and what is written for it."""
 
     stored: StoredTensor
-    replacement: Tensor | None
-    """None for the bytes as they are."""
+    """Of a tensor that the old files lack, one of its dtype, and its own name."""
+    replacement: Tensor | Callable[[Tensor], Tensor] | None
+    """None for the bytes as they are; a function makes values in the shape of the stored ones."""
+    added: bool = False
+    """Whether the old files lack it."""
 
     @property
     def shape(self) -> list[int]:
-        return list(self.stored.shape if self.replacement is None else self.replacement.shape)
+        return list(self.replacement.shape if isinstance(self.replacement, Tensor) else self.stored.shape)
 
     @property
     def size(self) -> int:
-        if self.replacement is None:
+        if not isinstance(self.replacement, Tensor):
             return self.stored.size
         return self.replacement.numel() * self.replacement.dtype.itemsize
 
@@ -121,7 +125,8 @@ def _write(
     model: PreTrainedModel, stored: StoredCheckpoint, folder: Path, link: bool, with_tokenizer: bool
 ) -> None:
     source = stored.files.folder
-    plans = [_plan(shard, stored, model) for shard in stored.files.shards]
+    untied = _untied(stored, model)
+    plans = [_plan(shard, stored, model, untied) for shard in stored.files.shards]
     if link:
         for plan in plans:
             plan.linked = plan.unchanged and _linked(plan.shard.path, folder / plan.shard.path.name)
@@ -148,12 +153,16 @@ def _write(
         model.generation_config.save_pretrained(folder)
 
 
-def _plan(shard: Shard, stored: StoredCheckpoint, model: PreTrainedModel) -> _Plan:
-    parts = [
-        _Part(tensor, _replacement(tensor, stored.places.get(tensor.name), model))
-        for tensor in shard.tensors
-        if tensor.name not in stored.dropped
-    ]
+def _plan(shard: Shard, stored: StoredCheckpoint, model: PreTrainedModel, untied: list[_Part]) -> _Plan:
+    parts: list[_Part] = []
+    for tensor in shard.tensors:
+        place, source = stored.places.get(tensor.name), stored.repeated.get(tensor.name)
+        if source is None or model.get_parameter(place or "") is not model.get_parameter(source):
+            change = stored.changes.get(place or "") or _replacement(tensor, place, model)
+            parts.append(_Part(tensor, change))
+    for part in untied:
+        if part.stored.path == shard.path:
+            _insert(parts, part)
     header: dict[str, Any] = {} if shard.metadata is None else {"__metadata__": shard.metadata}
     at = 0
     for part in parts:
@@ -171,10 +180,31 @@ def _replacement(tensor: StoredTensor, place: str | None, model: PreTrainedModel
     if place is None:
         return None
     now = model.get_parameter_or_buffer(place).detach()
+    if now.is_meta:
+        return None
     if isinstance(now, StoredRows):
         return None if now.file == tensor and now.is_as_stored else now
     before = tensor.read()
     return None if now.shape == before.shape and torch.equal(_bytes(now), _bytes(before)) else now
+
+
+def _untied(stored: StoredCheckpoint, model: PreTrainedModel) -> list[_Part]:
+    """Tables that the files lack since they were tied; each stands in the file of its input table."""
+    known, tables = set(stored.places.values()), EmbeddingTables(model)
+    found = []
+    for output in tables.output_tables:
+        if not any(place.name in known for place in output.tied.locations):
+            source = next(table for table in tables.input_tables if table.side == output.side)
+            like = next(s for n, s in stored.files.tensors.items() if stored.places.get(n) == source.name)
+            found.append(_Part(replace(like, name=output.name), output.parameter.detach(), added=True))
+    return found
+
+
+def _insert(parts: list[_Part], new: _Part) -> None:
+    """Puts a tensor where the safetensors library would: by name, among those of its dtype."""
+    alike = [i for i, part in enumerate(parts) if part.stored.dtype == new.stored.dtype]
+    before = [i for i in alike if parts[i].stored.name < new.stored.name]
+    parts.insert(before[-1] + 1 if before else alike[0], new)
 
 
 def _bytes(tensor: Tensor) -> Tensor:
@@ -214,8 +244,8 @@ def _write_shard(plan: _Plan, target: Path, done: Callable[[int], object]) -> No
                 done(block.numel() * block.dtype.itemsize)
 
 
-def _spans(parts: list[_Part]) -> Iterator[tuple[int, int, Tensor | None]]:
-    """What to write in turn: bytes of the old file, neighbours as one, or a tensor in their place."""
+def _spans(parts: list[_Part]) -> Iterator[tuple[int, int, _Part | None]]:
+    """What to write in turn: bytes of the old file, neighbours as one, or a part in their place."""
     start = end = 0
     for part in parts:
         if part.replacement is None and part.stored.start == end:
@@ -227,16 +257,18 @@ def _spans(parts: list[_Part]) -> Iterator[tuple[int, int, Tensor | None]]:
         if part.replacement is None:
             start = part.stored.start
         else:
-            yield 0, 0, part.replacement
+            yield 0, 0, part
     if end > start:
         yield start, end, None
 
 
-def _blocks(tensor: Tensor) -> Iterator[Tensor]:
-    if isinstance(tensor, StoredRows):
-        yield from tensor.blocks()
-    else:
-        yield tensor
+def _blocks(part: _Part) -> Iterator[Tensor]:
+    if isinstance(part.replacement, StoredRows):
+        yield from part.replacement.blocks()
+    elif isinstance(part.replacement, Tensor):
+        yield part.replacement
+    elif part.replacement is not None:
+        yield part.replacement(part.stored.read())
 
 
 def _write_all(file: BinaryIO, view: memoryview) -> None:
@@ -271,7 +303,7 @@ def _write_index(index: dict[str, Any], plans: list[_Plan], path: Path) -> None:
     if "total_size" in metadata:
         metadata["total_size"] = sum(part.size for _, part in parts)
     if isinstance(metadata.get("total_parameters"), int):
-        new = sum(_numel(part.shape) - _numel(part.stored.shape) for _, part in parts)
+        new = sum(_numel(part.shape) - (0 if part.added else _numel(part.stored.shape)) for _, part in parts)
         metadata["total_parameters"] += new
     weight_map = {part.stored.name: plan.shard.path.name for plan, part in parts}
     made = {**index, "metadata": metadata, "weight_map": weight_map}

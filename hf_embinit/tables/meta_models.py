@@ -51,11 +51,11 @@ def meta_model(
         )
     model.__class__ = model_class
     model.all_tied_weights_keys = model.get_expanded_tied_weights_keys(all_submodels=True)
-    names = {
-        file_name[_storage(tensor)]: name
-        for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]
-        if _storage(tensor) in file_name
-    }
+    names: dict[str, str] = {}
+    for name, tensor in [*model.named_parameters(remove_duplicate=False), *model.named_buffers()]:
+        stored = file_name.get(_storage(tensor))
+        if stored is not None and (stored not in names or stored == name):  # of tied ones its own place
+            names[stored] = name
     _make_plain(model)
     if quantization is not None:
         model.config.quantization_config = quantization

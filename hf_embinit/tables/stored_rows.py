@@ -1,13 +1,14 @@
 """`StoredRows`: a table whose rows stay in their file and are read when they are asked for.
 
 To code it is a tensor `[V, D]`. Slices and splits of rows are lazy as views are, rows by index are read, sums
-over rows go block by block; any other operation reads what it is given as a whole. It cannot be written:
-`take` and `with_rows` give another one.
+over rows go block by block; any other operation reads what it is given as a whole. It cannot be written into:
+`take` and `with_rows` give another one, and `copy_` puts all of another tensor in the place of a parameter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -45,7 +46,7 @@ class StoredRows(Tensor):
     ) -> StoredRows:
         """All rows of the tensor `file`, in its order, where nothing else is given."""
         dtype, width = TORCH_DTYPES[file.dtype], file.shape[1]
-        where = torch.arange(file.shape[0]) if where is None else where
+        where = _all_rows(file.shape[0]) if where is None else where
         shape = (len(where), width)
         made = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=torch.device("cpu"))
         made.file, made.where = file, where
@@ -58,9 +59,8 @@ class StoredRows(Tensor):
     @property
     def is_as_stored(self) -> bool:
         """Whether these are the rows of the file, all of them and in its order."""
-        return len(self.where) == self.file.shape[0] and torch.equal(
-            self.where, torch.arange(len(self.where))
-        )
+        everything = _all_rows(self.file.shape[0])
+        return len(self.where) == len(everything) and torch.equal(self.where, everything)
 
     def take(self, index: Tensor) -> StoredRows:
         """The rows `index` (int64, or `slice`-like), in that order; -1 stands for a row of zeros."""
@@ -129,11 +129,17 @@ class StoredRows(Tensor):
         return func(*tree_map(read, tuple(args)), **tree_map(read, kwargs))
 
 
+@cache
+def _all_rows(count: int) -> Tensor:
+    """One tensor for all matrices of that many rows; nobody writes into it."""
+    return torch.arange(count)
+
+
 def _part(rows: StoredRows, where: Tensor) -> StoredRows:
     return StoredRows(rows.file, where, rows.extra)
 
 
-def _detach(rows: StoredRows) -> Any:
+def _same(rows: StoredRows, **_: Any) -> Any:
     return _part(rows, rows.where)
 
 
@@ -170,9 +176,19 @@ def _select(rows: StoredRows, dim: int, index: int) -> Any:
     return _part(rows, rows.where[[index]]).whole()[0] if dim == 0 else NotImplemented
 
 
+def _copy(rows: StoredRows, source: Tensor, *_: Any) -> Any:
+    """Other values in the place of a parameter's, as `load_state_dict` writes them; not through a view."""
+    if not getattr(rows, "_is_param", False) or source.shape != rows.shape:
+        return NotImplemented
+    made = rows.with_rows(source, torch.arange(len(rows)))
+    rows.where, rows.extra = made.where, made.extra
+    return rows
+
+
 _LAZY: dict[Any, Callable[..., Any]] = {
-    _aten.detach.default: _detach,
-    _aten.alias.default: _detach,
+    _aten.detach.default: _same,
+    _aten.alias.default: _same,
+    _aten.clone.default: _same,  # nobody can write into either
     _aten.slice.Tensor: _slice,
     _aten.split.Tensor: _split,
     _aten.split_with_sizes.default: _split,
@@ -180,4 +196,5 @@ _LAZY: dict[Any, Callable[..., Any]] = {
     _aten.index_select.default: _index_select,
     _aten.index_fill.int_Scalar: _index_fill,
     _aten.select.int: _select,
+    _aten.copy_.default: _copy,
 }

@@ -6,6 +6,7 @@ The values of new rows come from `hf_embinit.rows`; layers and weights are chang
 from __future__ import annotations
 
 from .adapters import VocabularyCallback, carry_vocabulary, load_adapter, save_vocabulary
+from .adapters_on_disk import attach_adapter
 from .checkup import Finding, doctor, repair
 from .expansion import expand_vocabulary
 from .explanation import Explanation, explain_tokens
@@ -31,6 +32,7 @@ __all__ = [
     "Slots",
     "TokenPlan",
     "VocabularyCallback",
+    "attach_adapter",
     "carry_vocabulary",
     "doctor",
     "effective_rank",

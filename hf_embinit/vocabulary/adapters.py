@@ -27,6 +27,7 @@ from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelEr
 from ..hub import hub_file
 from ..manifest import package_version, row_ids
 from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
+from .adapters_on_disk import attach_adapter
 from .new_row_training import let_heads_tell_their_bias
 
 if TYPE_CHECKING:
@@ -90,21 +91,21 @@ def load_adapter(
     """`base` with an adapter's vocabulary and the adapter on top, in place.
 
     Grows the tables of `base` to the adapter's size, puts its rows in, and gives what
-    `PeftModel.from_pretrained` makes of it; `options` are that function's. `adapter` is a folder or a Hub id.
+    `PeftModel.from_pretrained` makes of it; `options` are that function's. `adapter` is a folder or a Hub id,
+    `base` a loaded model or, to be merged and written by `save_checkpoint`, one of `open_checkpoint`.
     A base that has grown alike already, up to some event of the adapter's manifest, is as good.
 
     Raises:
         DataNotFoundError: `adapter` has no vocabulary with it.
         InvalidArgumentError: `base` has another size, other old rows or another manifest.
+        UnsupportedModelError: an opened `base`, and an adapter that is more than one sum for each tensor.
     """
-    from peft import PeftModel
-
     manifest, rows = _read(adapter, revision)
     grow(base, manifest, rows, str(adapter))
     let_heads_tell_their_bias(unwrap(base))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f".*{HINT}")
-        model = PeftModel.from_pretrained(base, str(adapter), revision=revision, **options)
+        model = attach_adapter(base, adapter, revision=revision, **options)
     _check_nothing_left_out(model, adapter, revision)
     return model
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..arguments import Tokenizer, checked
 from ..errors import InvalidArgumentError
 from ..manifest import record_event
-from ..tables import EmbeddingTables, Table, unwrap
+from ..tables import EmbeddingTables, Table, checkpoint_of, unwrap
 from .adapters import bare_tables
+from .adapters_on_disk import defer
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -27,6 +29,9 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     `config.tie_word_embeddings` says so: with the old configuration a reload would put the embedding in the
     head's place.
 
+    A model of `open_checkpoint` is merged when `save_checkpoint` writes it, one matrix after the other: only
+    the adapter, tables that it trained as a whole and one matrix with its change are ever in memory.
+
     An adapter brings no generation configuration. With the `tokenizer` that was trained with, texts end
     where its end-of-sequence token says: an id that the configurations lack is added to theirs, or put in the
     place of the only one. Raises `InvalidArgumentError` for a model without an adapter.
@@ -40,7 +45,11 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     tied = [table for table in bare_tables(base).output_tables if table.tied_to is not None]
     for table in tied:
         _own_parameter(table)
-    merged = unwrap(model.merge_and_unload())
+    if checkpoint_of(base) is not None:
+        defer(model, bare_tables(base))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All adapters are already merged")
+        merged = unwrap(model.merge_and_unload())
     vars(merged).pop("peft_config", None)
     for config in said:
         config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now
@@ -70,6 +79,12 @@ def _own_parameter(output: Table) -> None:
     setattr(place.module, place.attribute, nn.Parameter(old.detach().clone(), old.requires_grad))
 
 
+def _equal(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    return all(torch.equal(x, y) for x, y in zip(a.split(2**12), b.split(2**12), strict=True))
+
+
 def _tie_what_is_equal(model: PreTrainedModel, were_tied: set[str]) -> None:
     """Ties output tables to their input table again where they are equal, else unties the configuration."""
     tables = EmbeddingTables(model)
@@ -77,8 +92,7 @@ def _tie_what_is_equal(model: PreTrainedModel, were_tied: set[str]) -> None:
         source = next((t for t in tables.input_tables if t.side == output.side), None)
         if source is None or output.name not in were_tied:
             continue
-        same = tables.read(output).shape == tables.read(source).shape
-        if same and torch.equal(tables.read(output), tables.read(source)):
+        if _equal(tables.read(output), tables.read(source)):
             place = next(place for place in output.tied.locations if place.name == output.name)
             setattr(place.module, place.attribute, source.parameter)
             continue

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from hf_embinit.tables import EmbeddingTables, RowsOf
 
 Change = Callable[[Any, Any], Any]
 TOKENS = [" zyxomma", " qorvex", " the zyx"]
@@ -43,6 +44,15 @@ def replace(init: str, **options: Any) -> Change:
     return lambda m, t: hf_embinit.replace_tokenizer(m, t, tokenizer("unigram", 400), init, **options)
 
 
+def repair_broken(m: Any, t: Any) -> None:
+    """Rows that are broken already, and others by name."""
+    tables = EmbeddingTables(m)
+    table = tables.input_tables[0]
+    tables.change(None, [RowsOf(table, (5, 9), torch.zeros(2, table.embedding_dim))])
+    assert hf_embinit.repair(m, t, seed=3) == [5, 9]
+    hf_embinit.repair(m, t, [11, 12, 40], "mean_cov")
+
+
 def expand_and_prune(m: Any, t: Any) -> None:
     expand("subword_mean")(m, t)
     keep_most(m, t)
@@ -60,6 +70,7 @@ def expand_and_prune(m: Any, t: Any) -> None:
         lambda m, t: hf_embinit.surgery.apply(m, "shuffled_embeddings", tokenizer=t, seed=1),
         lambda m, t: hf_embinit.surgery.apply(m, "normal+shuffled_embeddings", tokenizer=t, seed=2),
         expand_and_prune,
+        repair_broken,
         replace("fvt", row_norm=True, output_pooling="first"),
         replace("random", pad_to_multiple_of=64),
     ],
@@ -72,6 +83,7 @@ def expand_and_prune(m: Any, t: Any) -> None:
         "shuffle",
         "two surgeries",
         "in turn",
+        "repair",
         "fvt",
         "random",
     ],

@@ -18,6 +18,7 @@ from ...tables import (
     EmbeddingTables,
     StoredTensor,
     Table,
+    checkpoint_of,
     read_checkpoint_files,
     read_shard,
     unusable_rows,
@@ -131,10 +132,12 @@ class Case:
 
     def norms(self) -> Iterator[Tensor]:
         """The weights of normalisation layers: ones until they are trained."""
-        if self.stored is None:
+        opened = checkpoint_of(self.model)
+        if self.stored is None and opened is None:
             named = ((n, p.detach()) for n, p in self.model.named_parameters() if p.dim() == 1)
         else:
-            lines = [t for t in self.stored.tensors.values() if len(t.shape) == 1 and t.is_plain]
+            tensors = self.stored.tensors if opened is None else opened.files.tensors  # type: ignore[union-attr]
+            lines = [t for t in tensors.values() if len(t.shape) == 1 and t.is_plain]
             named = ((t.name, t.read()) for t in lines)
         for name, tensor in named:
             if name.endswith("weight") and any(mark in name.lower() for mark in _NORMS):
