@@ -93,7 +93,7 @@ hf-embinit expand shape --tokens zyx --measure --output_dir o | have other shape
 hf-embinit expand no_tokenizer --tokens zyx --output_dir o | the tokenizer of 'no_tokenizer'
 hf-embinit expand model --tokens zyx --output_dir /proc/nowhere/o | --output_dir /proc/nowhere/o cannot be
 hf-embinit merge model nowhere --output_dir o | Can't find 'adapter_config.json' at 'nowhere'
-hf-embinit merge nowhere full --output_dir o | model 'nowhere' is no folder here
+hf-embinit merge nowhere full --output_dir o | model 'nowhere' is not in the local cache
 hf-embinit prune model --output_dir o | prune needs --corpus or --keep
 hf-embinit prune model --corpus nowhere.txt --output_dir o | --corpus nowhere.txt cannot be read as UTF-8 text
 hf-embinit prune model --keep nowhere --output_dir o | keep has 'nowhere', which is not in the tokenizer's

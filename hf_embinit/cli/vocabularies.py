@@ -34,15 +34,14 @@ def _merge(args: Namespace) -> Answer:
     from ..manifest import read_manifest
     from ..tables import checkpoint_of, save_checkpoint
 
-    tokenizer = _tokenizer(args)
     loaded = ""
     try:
-        old, merged = _merged(open_model(args), args, tokenizer)
+        old, merged, tokenizer = _merged(open_model(args), args)
     except UnsupportedModelError as error:
         if args.link:
             raise
         loaded = f"loaded the base: {str(error).rpartition(': ')[0]}\n"
-        old, merged = _merged(load_model(args), args, tokenizer)
+        old, merged, tokenizer = _merged(load_model(args), args)
     save_checkpoint(merged, args.output_dir, tokenizer, link=args.link, beside=args.model)
     new = merged.get_input_embeddings().num_embeddings
     tied = bool(getattr(merged.config.get_text_config(), "tie_word_embeddings", False))
@@ -57,13 +56,13 @@ def _merge(args: Namespace) -> Answer:
     return Answer(f"{text}\nsaved: {args.output_dir}", data)
 
 
-def _merged(model: Any, args: Namespace, tokenizer: Any) -> tuple[int, Any]:
-    """The rows of a base, and what it is with the adapter in it."""
+def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
+    """The rows of a base, what it is with the adapter in it, and the tokenizer of both."""
     from ..vocabulary import merge_adapter
 
     old = model.get_input_embeddings().num_embeddings
-    adapted = _with_adapter(model, args.adapter)
-    return old, merge_adapter(adapted, tokenizer if _brings_tokenizer(args) else None)
+    adapted, tokenizer = _with_adapter(model, args.adapter), _tokenizer(args)
+    return old, merge_adapter(adapted, tokenizer if _brings_tokenizer(args) else None), tokenizer
 
 
 def _with_adapter(model: Any, adapter: str) -> Any:
