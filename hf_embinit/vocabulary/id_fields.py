@@ -12,6 +12,7 @@ from torch import nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
 from ..errors import UnsupportedModelError
+from ..tokens import tokenizer_of
 
 _ID_NAME = re.compile(
     r"(_token_ids?|_token_index|(^|_)(bos|eos|pad|unk|mask|sep|cls)_index"
@@ -28,6 +29,8 @@ _OF_TOKENIZERS = (
     *("fairseq_tokens_to_ids", "fairseq_ids_to_tokens"),
 )
 """What tokenizers of many languages keep in Python, beside their `tokenizer.json`."""
+_OF_PROCESSORS = re.compile(r"_ids?$")
+"""What processors keep of tokens that stand for images and sounds: `image_token_id`, `image_ids`."""
 
 _HIGHEST_IS_EOS = ("clip_text_model", "clipseg_text_model", "groupvit_text_model", "xclip_text_model")
 """Their code takes the highest id of a text for its end when `eos_token_id` is 2, as old checkpoints say."""
@@ -97,8 +100,22 @@ def id_fields(model: PreTrainedModel, rows: int) -> list[IdField]:
 
 
 def tokenizer_id_fields(tokenizer: Any) -> list[IdField]:
-    """Fields with ids that a tokenizer keeps in Python."""
-    return [IdField(tokenizer, name) for name in _OF_TOKENIZERS if vars(tokenizer).get(name) is not None]
+    """Fields with ids that a tokenizer keeps in Python, or a processor and the tokenizer in it."""
+    inner = tokenizer_of(tokenizer)
+    found = [IdField(inner, name) for name in _OF_TOKENIZERS if vars(inner).get(name) is not None]
+    if inner is not tokenizer:
+        found += [
+            IdField(tokenizer, name)
+            for name, value in vars(tokenizer).items()
+            if _OF_PROCESSORS.search(name) and not _OTHER_VOCABULARY.search(name) and _are_ids(value)
+        ]
+    return found
+
+
+def _are_ids(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return bool(value) and all(map(_are_ids, value))
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:

@@ -54,18 +54,18 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     A text whose tokens are all kept is split as before, and its logits for kept tokens are what they were;
     other texts are split into kept pieces. Special tokens, byte alphabets and the tokens that BPE merges
     kept ones from stay too, and so do those that configurations or the model's code name. Ids in all
-    configurations, in modules and in the tokenizer follow. Padding rows of the matrix are dropped, except
-    those that a configuration names.
+    configurations, in modules, in the tokenizer and in a processor follow. Padding rows of the matrix are dropped,
+    except those that a configuration names.
 
     Works for tokenizers with a `tokenizer.json` (BPE, Unigram, WordPiece, WordLevel). Raises
     `InvalidArgumentError` for other tokenizers and for tokens that are not there, `UnsupportedModelError` for
     models with two vocabularies and where a new id would mean something else to the model's code; model and
     tokenizer are then as they were.
     """
-    tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
+    tables, holder, tokenizer = EmbeddingTables(model), tokenizer, tokenizer_of(tokenizer)
     old_rows = tables.vocab_size()
     wanted = _ids(tokenizer, keep)
-    fields = [*id_fields(tables.model, old_rows), *tokenizer_id_fields(tokenizer)]
+    fields = [*id_fields(tables.model, old_rows), *tokenizer_id_fields(holder)]
     named = set().union(*(field.ids for field in fields))
     also = required_ids(tokenizer, wanted, special=named | named_by_number(tables.model, tokenizer))
     names = {i: token for token, i in tokenizer.get_vocab().items()}

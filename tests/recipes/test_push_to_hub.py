@@ -86,7 +86,8 @@ def test_trained_vectors_are_published(hub: Hub, tmp_path: Path) -> None:
     again = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **small, **name)
     assert again.returncode == 0, again.stderr[-3000:]  # the same vectors: nothing new is sent
     before = hub.repository("user/vectors").files()
-    other = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **{**small, "dim": 5}, **name)
+    small |= {"dim": 5, "output": str(tmp_path / "other.txt")}
+    other = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **small, **name)
     assert other.returncode == 1 and "user/vectors is taken" in other.stderr, other.stderr[-2000:]
     assert "tokenizing" not in other.stderr, "it is asked before the work"
     assert hub.repository("user/vectors").files() == before

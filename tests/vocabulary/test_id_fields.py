@@ -7,6 +7,7 @@ import dataclasses
 import re
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hf_embinit.errors import UnsupportedModelError
+from hf_embinit.tokens import tokenizer_of
 from hf_embinit.vocabulary import prune_vocabulary
 from hf_embinit.vocabulary.id_fields import id_fields, is_id_field
 
@@ -60,9 +62,10 @@ def test_every_field_that_looks_like_ids_is_known() -> None:
 
 def pruned(m, t, keep=(250, 300)):
     """Token -> id as it was and as it is now, for tokens that stayed."""
-    before = t.get_vocab()
+    inner = tokenizer_of(t)
+    before = inner.get_vocab()
     report = prune_vocabulary(m, t, keep)
-    return before, t.get_vocab(), {old: new for new, old in enumerate(report.old_ids)}
+    return before, inner.get_vocab(), {old: new for new, old in enumerate(report.old_ids)}
 
 
 def test_every_kind_of_field_follows() -> None:
@@ -194,6 +197,33 @@ def test_ids_that_modules_and_tokenizers_keep_follow() -> None:
     _, _, new = pruned(m, t)
     assert m.transformer.question_token_id == new[301]
     assert t.cur_lang_code == new[302] and t.suffix_tokens == [new[0], new[302]]
+
+
+def test_ids_that_a_processor_keeps_follow() -> None:
+    t = tokenizer("byte_level")
+    m = model("gpt2", len(t))
+    kept = {"image_token_id": 301, "image_ids": [302, 303], "row_col_ids": [[304], [305]]}
+    others = {"audio_stream_eos_id": 306, "default_use_image_id": True, "num_image_tokens": 307}
+    processor = SimpleNamespace(tokenizer=t, image_processor=None, **kept, **others)
+    _, _, new = pruned(m, processor)
+    assert processor.image_token_id == new[301] and processor.image_ids == [new[302], new[303]]
+    assert processor.row_col_ids == [[new[304]], [new[305]]] and not {306, 307} & new.keys()
+    assert {name: vars(processor)[name] for name in others} == others
+
+
+def test_a_saved_processor_finds_its_tokens_again(tmp_path) -> None:
+    from transformers import CLIPImageProcessor, LlavaProcessor
+
+    t = tokenizer("byte_level")
+    t.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    m = model("gpt2", len(t))
+    m.config.image_token_index = 320
+    processor = LlavaProcessor(CLIPImageProcessor(), t, patch_size=14, image_token="<image>")
+    assert processor.image_token_id == 320
+    prune_vocabulary(m, processor, [250])
+    assert processor.image_token_id == m.config.image_token_index == t.convert_tokens_to_ids("<image>") < 320
+    processor.save_pretrained(tmp_path)
+    assert LlavaProcessor.from_pretrained(tmp_path).image_token_id == processor.image_token_id
 
 
 def test_gemma_3n_is_refused() -> None:
