@@ -54,8 +54,8 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     A text whose tokens are all kept is split as before, and its logits for kept tokens are what they were;
     other texts are split into kept pieces. Special tokens, byte alphabets and the tokens that BPE merges
     kept ones from stay too, and so do those that configurations or the model's code name. Ids in all
-    configurations, in modules, in the tokenizer and in a processor follow. Padding rows of the matrix are dropped,
-    except those that a configuration names.
+    configurations, in modules, in the tokenizer and in a processor follow. Padding rows of the matrix are
+    dropped, except those that a configuration names.
 
     Works for tokenizers with a `tokenizer.json` (BPE, Unigram, WordPiece, WordLevel). Raises
     `InvalidArgumentError` for other tokenizers and for tokens that are not there, `UnsupportedModelError` for

@@ -73,3 +73,25 @@ def test_what_is_wrong_is_one_line(flags, code, message, folder, capsys, monkeyp
     *_, error = capsys.readouterr().err.splitlines()
     assert error.startswith("error: ") and message in error
     assert not (folder / "out").exists()
+
+
+def test_ids_in_files_of_older_versions_do_not_survive(folder, capsys) -> None:
+    """`added_tokens_decoder` in the tokenizer's settings, and files that transformers no longer writes."""
+    source, out = folder / "model", folder / "small"
+    t = AutoTokenizer.from_pretrained(source)
+    t.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    model("llama", len(t), image_token_index=len(t) - 1).save_pretrained(source)
+    t.save_pretrained(source)
+    settings = json.loads((source / "tokenizer_config.json").read_text())
+    added = {str(i): {"content": str(a), "special": True} for i, a in t.added_tokens_decoder.items()}
+    settings |= {"added_tokens_decoder": added, "tokenizer_class": "PreTrainedTokenizerFast"}
+    (source / "tokenizer_config.json").write_text(json.dumps(settings))
+    (source / "special_tokens_map.json").write_text(json.dumps({"additional_special_tokens": ["<image>"]}))
+    (source / "added_tokens.json").write_text(json.dumps({"<image>": len(t) - 1}))
+    assert main(["prune", str(source), "--corpus", str(folder / "corpus.txt"), "--output_dir", str(out)]) == 0
+    new = AutoTokenizer.from_pretrained(out)
+    assert sorted(new.get_vocab().values()) == list(range(len(new))) and len(new) < len(t)
+    image = new.convert_tokens_to_ids("<image>")
+    assert new("a dog<image>")["input_ids"][-1] == image
+    assert json.loads((out / "config.json").read_text())["image_token_index"] == image
+    assert not (out / "added_tokens.json").exists()
