@@ -55,7 +55,7 @@ class Request:
 
     def look_at(self, tables: EmbeddingTables) -> None:
         """Remembers the rows that no token has yet: those that change before a token has them are trained."""
-        if self.rows.tokenizer is None or any(t.parameter.is_meta for t in tables.tables):
+        if self.rows.tokenizer is None or not all(map(tables.has_values, tables.tables)):
             return
         self.seen = {}
         for side in {t.side for t in tables.tables}:

@@ -15,7 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..arguments import shown
 from ..errors import UnsupportedModelError
 from ..tokens import Side
-from .sharded import BEFORE, is_sharded
+from .elsewhere import BEFORE, is_sharded
 from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor, tied_tensors
 

@@ -20,8 +20,8 @@ from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import events_with
 from ..tokens import Side
 from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
+from .elsewhere import BEFORE, Elsewhere, is_elsewhere, whole
 from .memory import require_memory, uninterrupted
-from .sharded import BEFORE, Shards, is_sharded, whole
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, tied_tensors
 
@@ -68,8 +68,8 @@ class EmbeddingTables:
 
     def __init__(self, model: Any):
         self.model: PreTrainedModel = unwrap(model)
-        self.shards = Shards(self.model)
-        self.shards.settle()
+        self.elsewhere = Elsewhere(self.model)
+        self.elsewhere.settle()
         self.tables: list[Table] = discover(self.model)
         self.companions: list[TiedTensor] = companions(tied_tensors(self.model), self.tables)
 
@@ -103,11 +103,15 @@ class EmbeddingTables:
         tables = self.of_side(side)
         return tables[0].num_embeddings - tables[0].extra_rows
 
+    def has_values(self, table: Table) -> bool:
+        """Whether `read` gives the rows of a table: not those on the meta device."""
+        return not table.parameter.is_meta or is_elsewhere(table.tied)
+
     def read(self, table: Table) -> Tensor:
-        """The table as `[V, D]`: a detached view of the parameter, of a sharded one a copy."""
-        self.shards.settle()
-        _require_values(table)
-        data = whole(table.parameter)
+        """The table as `[V, D]`: a detached view of the parameter or, where it is elsewhere, a copy."""
+        self.elsewhere.settle()
+        self._require_values(table)
+        data = whole(table.tied)
         return data.t() if table.transposed else data
 
     def read_old(self, table: Table, plan: ResizePlan) -> Tensor:
@@ -140,9 +144,9 @@ class EmbeddingTables:
             self._keep(table.tied, data.t() if table.transposed else data)
 
     def biases(self, table: Table) -> list[Tensor]:
-        """The output biases of a table, each as a detached `[V]` view, of a sharded one a copy."""
-        self.shards.settle()
-        return [_line(tied, whole(tied.tensor)) for tied in table.bias]
+        """The output biases of a table, each as a detached `[V]` view or, if they are elsewhere, a copy."""
+        self.elsewhere.settle()
+        return [_line(tied, whole(tied)) for tied in table.bias]
 
     def write_bias(self, table: Table, values: Sequence[Tensor | float], ids: Ids | None = None) -> None:
         """Writes one entry of `values` into each output bias of a table at `ids`: `[R]`, or one number."""
@@ -151,9 +155,9 @@ class EmbeddingTables:
             self._keep(tied, data.view_as(tied.tensor))
 
     def _keep(self, tied: TiedTensor, data: Tensor) -> None:
-        """Writes the copy that was read of a sharded tensor back."""
-        if is_sharded(tied.tensor):
-            self.shards.put(tied.tensor, data)
+        """Writes the copy that was read of a sharded or offloaded tensor back."""
+        if is_elsewhere(tied):
+            self.elsewhere.put(tied, data)
 
     def digests(self, side: Side, ids: Sequence[int]) -> dict[int, bytes]:
         """For each id a digest of its row in all tables of a side, to detect later changes."""
@@ -176,18 +180,18 @@ class EmbeddingTables:
         Raises `InvalidArgumentError` for sizes that make no sense or do not fit into memory, and
         `UnsupportedModelError` for tables on the meta device, or sharded by what cannot shard other rows.
         """
-        self.shards.settle()
+        self.elsewhere.settle()
         tables = self.of_side(side)
         old = self.vocab_size(side)
         new = _target_size(old, new_num_tokens, pad_to_multiple_of)
         plan = ResizePlan(old, new, side, asked=new_num_tokens)
         for table in tables:
-            _require_values(table)
+            self._require_values(table)
             if table.tied_to is None:
                 first = old if table.extra_rows_move or table.extra_rows < 0 else table.num_embeddings
                 plan.new_rows[table.name] = range(first, max(first, first + new - old))
         for tied, _, _ in self._resized(side) if new != old else ():
-            self.shards.check(tied.name, tied.tensor)
+            self.elsewhere.check(tied)
         if new > old:
             self._require_memory(plan)
         return plan
@@ -218,7 +222,7 @@ class EmbeddingTables:
         `event` has the arguments of `manifest.record_event`. Every new tensor is complete, in its dtype,
         before the first replaces an old one, and an interrupt waits for the last. `then` must not fail.
         """
-        self.shards.settle()
+        self.elsewhere.settle()
         config = self.model.config
         events = None if event is None else events_with(config, **event)
         grown: dict[int, tuple[TiedTensor, Tensor]] = {}
@@ -231,8 +235,8 @@ class EmbeddingTables:
         for write in writes:
             table = write.table
             for tied in (table.tied, *table.bias):
-                if is_sharded(tied.tensor):  # of which each process keeps its part at the end
-                    grown.setdefault(id(tied), (tied, whole(tied.tensor).clone()))
+                if is_elsewhere(tied) and id(tied) not in grown:
+                    grown[id(tied)] = (tied, whole(tied).clone())
             into = fresh if id(table.tied) in grown else assignments
             _, data = grown.get(id(table.tied), (None, table.parameter.detach()))
             view = data.t() if table.transposed else data
@@ -268,12 +272,19 @@ class EmbeddingTables:
         if isinstance(after, StoredRows):
             tied.put(nn.Parameter(after, tied.tensor.requires_grad))
             return
+        if is_elsewhere(tied):
+            self.elsewhere.put(tied, after)
+            return
         for tensor in {id(p.tensor): p.tensor for p in tied.locations}.values():
-            if is_sharded(tensor):
-                self.shards.put(tensor, after)
-            else:
-                tensor.data = after
-                tensor.grad = None
+            tensor.data = after
+            tensor.grad = None
+
+    def _require_values(self, table: Table) -> None:
+        if not self.has_values(table):
+            raise UnsupportedModelError(
+                f"{table.name} is on the meta device, so it has no values here: "
+                f"keep it on a device (device_map=), or {BEFORE}"
+            )
 
     def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
         """Every tensor with an entry a row of a side's vocabulary, its extra rows, and whether they move."""
@@ -348,14 +359,6 @@ def _side_of_size(key: str, sides: set[Side]) -> Side:
     return "target" if key.startswith(TARGET_PREFIXES) else "source"
 
 
-def _require_values(table: Table) -> None:
-    if table.parameter.is_meta:
-        raise UnsupportedModelError(
-            f"{table.name} is on the meta device or offloaded to the disk, so it has no values here: "
-            f"keep it on a device (device_map=), or {BEFORE}"
-        )
-
-
 def _target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int | None) -> int:
     new = old if new_num_tokens is None else new_num_tokens
     if isinstance(new, bool) or not isinstance(new, int) or new < 1:
@@ -376,7 +379,7 @@ def _target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int |
 def _resized_copy(tied: TiedTensor, plan: ResizePlan, extra_rows: int, extra_rows_move: bool) -> Tensor:
     """A tensor of the new size: old rows kept, new ones zero, extra rows behind them or where they were."""
     old, new = plan.old_num, plan.new_num
-    before = whole(tied.tensor)
+    before = whole(tied)
     if isinstance(before, StoredRows):
         return before.take(_old_rows(tied.rows, plan, extra_rows, extra_rows_move))
     shape = list(before.shape)

@@ -29,6 +29,21 @@ class Location:
         """The tensor that is there now."""
         return getattr(self.module, self.attribute)
 
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether the tensor is on the meta device, and accelerate has its values on the disk or the CPU."""
+        hook: Any = getattr(self.module, "_hf_hook", None)
+        return (
+            self.tensor.is_meta
+            and getattr(hook, "offload", False)
+            and self.attribute in (hook.weights_map or ())
+        )
+
+    def offloaded(self) -> Tensor:
+        """These values."""
+        hook: Any = self.module._hf_hook
+        return hook.weights_map[self.attribute].detach()
+
 
 @dataclass(eq=False)
 class TiedTensor:
@@ -46,6 +61,11 @@ class TiedTensor:
     def tensor(self) -> Tensor:
         """The tensor itself, after a resize too."""
         return self.locations[0].tensor
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether accelerate has the values of all locations, on the disk or the CPU."""
+        return all(location.is_offloaded for location in self.locations)
 
     @property
     def rows(self) -> int:
@@ -137,7 +157,21 @@ def tied_tensors(model: nn.Module) -> dict[int, TiedTensor]:
             if key is not None:
                 by_storage[key] = tied
             tied.locations.append(location)
+    _tie_offloaded(model, tensors)
     return tensors
+
+
+def _tie_offloaded(model: nn.Module, tensors: dict[int, TiedTensor]) -> None:
+    """Makes one of two offloaded tensors that are tied: a forward pass leaves each place one of its own."""
+    places = {place.name: tied for tied in tensors.values() for place in tied.locations if place.is_offloaded}
+    for target, source in (getattr(model, "all_tied_weights_keys", None) or {}).items():
+        one, other = places.get(source), places.get(target)
+        if one is None or other is None or one is other:
+            continue
+        if torch.equal(one.locations[0].offloaded(), other.locations[0].offloaded()):
+            one.locations += other.locations
+            places.update({place.name: one for place in other.locations})
+            tensors.update({i: one for i, tied in tensors.items() if tied is other})
 
 
 def _storage_key(tensor: Tensor) -> tuple[Any, ...] | None:

@@ -11,12 +11,11 @@ import pytest
 import torch
 from builders import ROOT
 from builders.command_line import OFFLINE
-from builders.tiny_models import V, llama
+from builders.tiny_models import V, llama, word_tokenizer
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from hf_embinit import patch
-from hf_embinit.errors import UnsupportedModelError
+from hf_embinit import expand_vocabulary, initialize, patch
 
 PROCESS = """
 import os, sys, torch, torch.distributed as dist
@@ -150,21 +149,28 @@ def test_every_process_makes_the_same_rows_and_training_goes_on(tmp_path: Path) 
         assert json.loads((tmp_path / name / "config.json").read_text())["vocab_size"] == V + 6
 
 
-def test_a_body_on_the_disk_stays_there(tmp_path: Path) -> None:
-    llama().save_pretrained(tmp_path / "m")
+@pytest.mark.parametrize("tie", [False, True])
+def test_what_is_on_the_disk_grows_as_in_memory(tie: bool, tmp_path: Path) -> None:
+    llama(tie_word_embeddings=tie).save_pretrained(tmp_path / "m")
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
-    places = {f"model.{name}": "cpu" for name, _ in plain.model.named_children()} | {"lm_head": "cpu"}
-
-    def offloaded(**other: str) -> torch.nn.Module:
-        return AutoModelForCausalLM.from_pretrained(
-            tmp_path / "m", device_map={**places, **other}, offload_folder=tmp_path / "o"
+    ids = torch.arange(V - 3, V + 6)[None]
+    for place in ("model.layers", "lm_head", ""):
+        parts = [f"model.{name}" for name, _ in plain.model.named_children()]
+        places = dict.fromkeys((*parts, "lm_head"), "cpu") if place else {}
+        places |= {"model.embed_tokens": "disk"} if tie and place == "lm_head" else {}
+        plain, model = (
+            AutoModelForCausalLM.from_pretrained(tmp_path / "m", device_map=device_map, offload_folder=folder)
+            for device_map, folder in ((None, None), ({**places, place: "disk"}, tmp_path / "o"))
         )
-
-    model = offloaded(**{"model.layers": "disk"})
-    for each in (plain, model):
-        patch(each, "mean_cov").resize_token_embeddings(V + 5)
-    ids = torch.arange(V - 3, V + 5)[None]
-    assert model.model.layers[0].mlp.up_proj.weight.is_meta
-    assert torch.equal(model(ids).logits, plain(ids).logits)
-    with pytest.raises(UnsupportedModelError, match=r"offloaded to the disk.*hf-embinit expand MODEL"):
-        patch(offloaded(**{"model.embed_tokens": "disk"})).resize_token_embeddings(V + 5)
+        for each in (plain, model):
+            patch(each, "mean_cov").resize_token_embeddings(V + 5)
+            expand_vocabulary(each, word_tokenizer(V + 5), ["Frodo"], prefixes=())
+        assert model.model.layers[0].mlp.up_proj.weight.is_meta == (place != "lm_head")
+        assert model.lm_head.weight.is_meta == (place != "model.layers")
+        assert torch.equal(model(ids).logits, plain(ids).logits)
+        model.save_pretrained(tmp_path / "s")
+        again = AutoModelForCausalLM.from_pretrained(tmp_path / "s")
+        assert torch.equal(again(ids).logits, plain(ids).logits)
+        assert (again.lm_head.weight is again.model.embed_tokens.weight) == tie
+    told = [str(initialize(each, "xavier", seed=3)) for each in (plain, model)]
+    assert told[0] == told[1] and torch.equal(model(ids).logits, plain(ids).logits)

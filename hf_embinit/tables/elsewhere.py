@@ -1,7 +1,9 @@
-"""Tables that are cut up over processes: DTensors of tensor parallelism, and those that FSDP2 has registered.
+"""Tables whose values are not where the model has them: cut up over processes, or offloaded.
 
-Every process reads the whole table, makes the same rows from it, and keeps its own part of the result. So all
-processes of the mesh must call the same functions in the same order, as for a forward pass.
+Of a DTensor, which tensor parallelism and FSDP2 make, every process reads the whole table, makes the same
+rows from it, and keeps its own part of the result. So all processes of the mesh must call the same functions
+in the same order, as for a forward pass. A table that accelerate has offloaded, to the disk or from a GPU,
+is read from there; what is written stays in the CPU's memory.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnsupportedModelError
+from .table import TiedTensor
 
 BEFORE = (
     "change the vocabulary before that, in memory or in the files: "
@@ -27,15 +30,23 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "device_mesh")
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """`tensor`, detached; of a sharded one all parts, from all processes."""
-    return tensor.detach().full_tensor() if is_sharded(tensor) else tensor.detach()  # type: ignore[operator]
+def is_elsewhere(tied: TiedTensor) -> bool:
+    """Whether `whole` gives a copy, which `Elsewhere.put` writes back."""
+    return is_sharded(tied.tensor) or tied.is_offloaded
 
 
-class Shards:
-    """The modules of one model whose parameters FSDP2 keeps; none in most models."""
+def whole(tied: TiedTensor) -> Tensor:
+    """The tensor, detached; of a sharded one all parts, from all processes."""
+    if is_sharded(tied.tensor):
+        return tied.tensor.detach().full_tensor()  # type: ignore[operator]
+    return tied.locations[0].offloaded() if tied.is_offloaded else tied.tensor.detach()
+
+
+class Elsewhere:
+    """Writes such tables of one model."""
 
     def __init__(self, model: nn.Module):
+        # whose parameters FSDP2 keeps
         self.modules: list[Any] = [m for m in model.modules() if hasattr(m, "_get_fsdp_state")]
 
     def settle(self) -> None:
@@ -43,22 +54,31 @@ class Shards:
         for module in self.modules:
             module.reshard()
 
-    def check(self, name: str, tensor: Tensor) -> None:
+    def check(self, tied: TiedTensor) -> None:
         """Raises `UnsupportedModelError` for a sharded tensor that `put` cannot give another shape."""
-        for known in self._registrations(tensor):
+        for known in self._registrations(tied.tensor):
             if not hasattr(known, "_setattr_on_modules") or _anew(known) is None:
                 raise UnsupportedModelError(
-                    f"{name} is sharded by FSDP2, which torch {torch.__version__} cannot register anew with "
-                    f"other rows: {BEFORE}"
+                    f"{tied.name} is sharded by FSDP2, which torch {torch.__version__} cannot register anew "
+                    f"with other rows: {BEFORE}"
                 )
 
-    @torch.no_grad()
-    def put(self, tensor: Tensor, after: Tensor) -> None:
-        """Gives a sharded `tensor` the values `after`, which are whole: each process keeps its part.
+    def put(self, tied: TiedTensor, after: Tensor) -> None:
+        """Gives a tensor of which `is_elsewhere` is true the values `after`; it stays the same object."""
+        for place in tied.locations if tied.is_offloaded else ():
+            hook: Any = place.module._hf_hook
+            others = [name for name, _ in place.module.named_parameters(recurse=False)]
+            kept = {name: hook.weights_map[name] for name in others if name != place.attribute}
+            own = after if place is tied.locations[0] else after.clone()  # as from a file; saving needs it
+            hook.weights_map = {**kept, place.attribute: own}
+            place.tensor.data = torch.empty_like(after, device="meta")
+        if is_sharded(tied.tensor):
+            self._put_part(tied.tensor, after)
 
-        With another shape it stays the same object, which FSDP2 then shards with its new rows; its gradient
-        is dropped.
-        """
+    @torch.no_grad()
+    def _put_part(self, tensor: Tensor, after: Tensor) -> None:
+        """Keeps this process's part of `after`. With another shape the gradient is dropped, and FSDP2 shards
+        the tensor with its new rows."""
         sharded: Any = tensor
         if after.shape == tensor.shape:
             sharded.to_local().copy_(_part(after, sharded.device_mesh, sharded.placements).to_local())
