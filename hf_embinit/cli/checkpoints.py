@@ -17,7 +17,11 @@ def _init_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
     flag(parser, "init", required=True, metavar="NAME", help="initialiser; `hf-embinit list` has them all")
     add_output_flag(parser)
-    flag(parser, "vectors", help="file of vectors, checkpoint folder or Hub id that the rows come from")
+    flag(
+        parser,
+        "vectors",
+        help="file of vectors, GGUF file, checkpoint folder or Hub id that the rows come from",
+    )
     flag(parser, "target_vectors", help="the same for the decoder's own vocabulary (default: --vectors)")
     flag(
         parser,

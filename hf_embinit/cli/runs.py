@@ -73,7 +73,7 @@ RESULTS = Command(
 
 def _compare_flags(parser: ArgumentParser) -> None:
     for name in ("a", "b"):
-        parser.add_argument(name, help="folder or Hub id of a checkpoint, or file of vectors")
+        parser.add_argument(name, help="folder or Hub id of a checkpoint, GGUF file, or file of vectors")
     flag(parser, "k", type=int, default=10, help="nearest neighbors compared, in tokens (default: 10)")
     flag(parser, "table", help="name or pattern of the tensor in both, for models with several tables")
     flag(

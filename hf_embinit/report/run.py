@@ -23,7 +23,7 @@ class AnalysisArguments:
     """What to analyse, and how closely."""
 
     sources: list[str] = field(
-        metadata={"help": "Tables to look at: files of vectors, folders of checkpoints, Hub ids."}
+        metadata={"help": "Tables to look at: files of vectors, GGUF files, folders of checkpoints, Hub ids."}
     )
     names: list[str] | None = field(
         default=None,

@@ -18,10 +18,11 @@ from ..hub import load_pretrained_tokenizer
 from ..measures import check_table
 from ..tasks import DATA_VARIABLE
 from ..tokens import TokenFamily, align
-from ..vectors import load_vectors, read_embedding_table
+from ..vectors import load_vectors
 
 _RESERVED = re.compile(r"[\[<]unused_?\d+[\]>]")
 _POSITION_TABLES = ("*position_embeddings.weight", "*wpe.weight", "*embed_positions.weight")
+_POSITION_TABLE_OF_GGUF = "position_embd.weight"
 
 
 @dataclass
@@ -115,9 +116,9 @@ def load_space(
 
 
 def _own_positions(path: str, allow_pickle: bool) -> Tensor | None:
-    for pattern in _POSITION_TABLES:
+    for pattern in (_POSITION_TABLE_OF_GGUF,) if Path(path).is_file() else _POSITION_TABLES:
         try:
-            return read_embedding_table(path, table=pattern, allow_pickle=allow_pickle).matrix
+            return load_vectors(path, table=pattern, allow_pickle=allow_pickle).matrix
         except InvalidArgumentError:  # no tensor, or several, of such a name
             continue
     return None

@@ -11,6 +11,7 @@ from ..errors import DataNotFoundError, InvalidArgumentError
 from ..tokens import TokenFamily
 from .checkpoints import read_embedding_table
 from .files import read_vectors
+from .gguf_format import is_gguf, read_gguf_table
 from .pretrained_vectors import PretrainedVectors
 from .streams import split_member
 
@@ -28,7 +29,7 @@ _GLOVE_HELP = (
     "glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (English), of another file of word "
     "vectors, or of vectors trained with hf_embinit.vectors.train_glove."
 )
-_FILE_ENDINGS = (".txt", ".vec", ".bin", ".gz", ".zip", ".glove", ".w2v", ".safetensors")
+_FILE_ENDINGS = (".txt", ".vec", ".bin", ".gz", ".zip", ".glove", ".w2v", ".safetensors", ".gguf")
 
 
 @checked
@@ -43,10 +44,12 @@ def load_vectors(
 ) -> PretrainedVectors:
     """Vectors from `PretrainedVectors` (as they are), a name in `SOURCES`, a file, a folder or a Hub id.
 
-    A folder that is called like a source is given as `./bert`. `tokens` are those that will be looked up: of
-    a file of vectors only their rows are read. The table of a checkpoint is read whole, since its tokens may
-    be spelled in another way. `family` overrides how the source spells its tokens. `revision`, `table` and
-    `allow_pickle` are for checkpoints, as in `read_embedding_table`.
+    A file is one of vectors or, in the format GGUF, of a model, whose input table is dequantised (the package
+    gguf reads it). A folder that is called like a source is given as `./bert`. `tokens` are those that will
+    be looked up: of a file of vectors only their rows are read. The table of a checkpoint is read whole,
+    since its tokens may be spelled in another way. `family` overrides how the source spells its tokens.
+    `revision`, `table` and `allow_pickle` are for checkpoints, as in `read_embedding_table`; `table` is for
+    GGUF files, too.
 
     Raises `DataNotFoundError`, which says what to do, when there is nothing called `spec`.
     """
@@ -62,7 +65,9 @@ def load_vectors(
     elif file.is_file() and file.suffix != ".safetensors":
         if revision is not None:
             raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a file.")
-        return read_vectors(path, tokens, family=family or "words")
+        if not is_gguf(file):
+            return read_vectors(path, tokens, family=family or "words")
+        vectors = read_gguf_table(file, table)
     elif name in SOURCES or not _looks_like_path(spec, name):
         vectors = read_embedding_table(
             SOURCES.get(name, name), revision=revision, table=table, allow_pickle=allow_pickle

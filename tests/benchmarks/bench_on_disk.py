@@ -1,13 +1,16 @@
-"""How long a checkpoint of any size takes to expand in its files, against `cp -r`, and what memory it needs.
+"""What it costs to change a checkpoint of any size in its files: bytes and seconds of `cp -r`, and memory.
 
     python tests/benchmarks/bench_on_disk.py
-    python tests/benchmarks/bench_on_disk.py --gib 16 --shards 30 --folder /data/tmp
+    python tests/benchmarks/bench_on_disk.py --gib 15 --shards 30 --repeats 1 --folder /data/tmp
 
-Writes a sharded Llama in bfloat16 with an untied head to a temporary folder. Each repeat copies it by `cp -r`
-and expands it in a process of its own, in turn, so that both read the same cache and write as many bytes; the
-least time of each counts. The time is that of the work, without starting Python and importing. Memory is the
-highest resident set of that process, and beside it what Python, torch and transformers need before any work.
-Targets: 1.15 times `cp -r`; 256 MiB beyond the process.
+Writes a sharded Llama in bfloat16 with an untied head to a temporary folder, and an adapter with LoRA on all
+of its attention. Each repeat copies it by `cp -r`, and copies it (nothing changes), expands it and merges the
+adapter into it in processes of their own, in turn, so that all read the same cache; the disk is synced before
+each, and the least time of each counts. The time is that of the work, without starting Python and importing.
+Each process may have `--limit` GiB of data in memory and no more (RLIMIT_DATA, which counts private pages
+whether touched or not). Beside the highest resident set stands what it is beyond Python, torch and
+transformers before any work. Targets: a copied folder in 1.15 times the bytes and seconds of `cp -r`; 256 MiB
+beyond the process, and 1 GiB in all.
 """
 
 from __future__ import annotations
@@ -23,13 +26,17 @@ import time
 from pathlib import Path
 
 import torch
+from peft import LoraConfig
 from safetensors.torch import save_file
 from transformers import LlamaConfig
 
-EXPAND = """
-import sys, time
+WORK = """
+import resource, sys, time
 from pathlib import Path
-import hf_embinit.vocabulary
+what, source, target, adapter, init, limit = sys.argv[1:]
+limit = int(float(limit) * 2**30)
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+import hf_embinit.vocabulary, peft
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, logging
 from hf_embinit.resize import resize
 from hf_embinit.rows import RowRequest
@@ -38,12 +45,16 @@ def resident(key):
     (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(key))
     return int(line.split()[1]) / 1024
 before, start = resident("VmHWM"), time.perf_counter()
-model = open_checkpoint(sys.argv[1])
-tables = EmbeddingTables(model)
-resize(tables, tables.plan(tables.vocab_size() + 100), RowRequest(sys.argv[3]))
-save_checkpoint(model, sys.argv[2], link=bool(int(sys.argv[4])))
+model = open_checkpoint(source)
+if what.startswith("expand"):
+    tables = EmbeddingTables(model)
+    resize(tables, tables.plan(tables.vocab_size() + 100), RowRequest(init))
+if what == "merge":
+    model = hf_embinit.merge_adapter(hf_embinit.vocabulary.attach_adapter(model, adapter))
+save_checkpoint(model, target, link=what.endswith("--link"))
 print(time.perf_counter() - start, before, resident("VmHWM"))
 """
+KINDS = ("copy", "expand", "expand --link", "merge")
 
 
 def write_checkpoint(folder: Path, gib: float, shards: int, rows: int, width: int) -> int:
@@ -87,6 +98,21 @@ def write_checkpoint(folder: Path, gib: float, shards: int, rows: int, width: in
     return sum(path.stat().st_size for path in folder.iterdir())
 
 
+def write_adapter(folder: Path, model: Path) -> None:
+    """LoRA of rank 8 on the four matrices of every attention."""
+    config = LlamaConfig.from_pretrained(model)
+    width, tensors = config.hidden_size, {}
+    generator = torch.Generator().manual_seed(1)
+    for i in range(config.num_hidden_layers):
+        for x in "qkvo":
+            name = f"base_model.model.model.layers.{i}.self_attn.{x}_proj"
+            for side, shape in (("A", (8, width)), ("B", (width, 8))):
+                tensors[f"{name}.lora_{side}.weight"] = torch.randn(shape, generator=generator) / 100
+    folder.mkdir()
+    save_file(tensors, folder / "adapter_model.safetensors", {"format": "pt"})
+    LoraConfig(r=8, target_modules=[f"{x}_proj" for x in "qkvo"]).save_pretrained(folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -97,31 +123,40 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--init", default="mean")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--folder", help="where to write; needs three times --gib")
+    parser.add_argument("--limit", type=float, default=1.0, help="GiB of data of each process")
+    parser.add_argument("--folder", help="where to write; needs twice --gib")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
         top = Path(temporary)
-        size = write_checkpoint(top / "model", args.gib, args.shards, args.rows, args.width)
+        model, new = top / "model", top / "new"
+        size = write_checkpoint(model, args.gib, args.shards, args.rows, args.width)
+        write_adapter(top / "adapter", model)
         table = args.rows * args.width * 2 / 2**20
-        print(f"{size / 2**30:.1f} GiB, two tables of {table:.0f} MiB, init {args.init}")
-        times: dict[str, list[float]] = {"cp -r": [], "expand": [], "expand --link": []}
-        beyond = highest = 0.0
+        print(f"{size / 2**30:.1f} GiB in {args.shards} files, two tables of {table:.0f} MiB, {args.init}")
+        times: dict[str, list[float]] = {kind: [] for kind in ("cp -r", *KINDS)}
+        written, memory = {"cp -r": size}, dict.fromkeys(KINDS, (0.0, 0.0))
         for _ in range(args.repeats):
+            os.sync()
             start = time.perf_counter()
-            subprocess.run(["cp", "-r", top / "model", top / "copy"], check=True)
+            subprocess.run(["cp", "-r", model, new], check=True)
             times["cp -r"].append(time.perf_counter() - start)
-            shutil.rmtree(top / "copy")
-            for what, link in (("expand", "0"), ("expand --link", "1")):
-                words = [sys.executable, "-c", EXPAND, str(top / "model"), str(top / "new"), args.init, link]
-                done = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ})
-                seconds, before, most = map(float, done.stdout.split())
-                times[what].append(seconds)
-                beyond, highest = max(beyond, most - before), max(highest, most)
-                shutil.rmtree(top / "new")
-        for what, taken in times.items():
-            ratio = min(taken) / min(times["cp -r"])
-            print(f"{what:>14} {min(taken):>7.1f} s {ratio:>6.2f}x")
-        print(f"memory: {highest:.0f} MiB at most, {beyond:.0f} MiB beyond Python and its imports")
+            shutil.rmtree(new)
+            for kind in KINDS:
+                os.sync()
+                words = [kind, str(model), str(new), str(top / "adapter"), args.init, str(args.limit)]
+                done = subprocess.run([sys.executable, "-c", WORK, *words], stdout=subprocess.PIPE, text=True)
+                if done.returncode:
+                    raise SystemExit(f"{kind} failed")
+                seconds, before, most = map(float, done.stdout.split()[-3:])
+                times[kind].append(seconds)
+                memory[kind] = max(memory[kind], (most, most - before))
+                written[kind] = sum(p.stat().st_size for p in new.iterdir() if p.stat().st_nlink == 1)
+                shutil.rmtree(new)
+        for kind, taken in times.items():
+            ratios = f"{written[kind] / size:>7.3f}x bytes {min(taken) / min(times['cp -r']):>6.2f}x seconds"
+            most, beyond = memory.get(kind, (0, 0))
+            told = f"  {most:>5.0f} MiB resident, {beyond:.0f} beyond the imports" if kind in memory else ""
+            print(f"{kind:>14} {min(taken):>7.1f} s {ratios}{told}")
 
 
 if __name__ == "__main__":
