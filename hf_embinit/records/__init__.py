@@ -4,7 +4,7 @@ Also means over records. Cards of records are made in `hf_embinit.cards`; nothin
 """
 
 from .aggregate import NO_EFFECT, read_records, results_table
-from .checkpoints import write_digests
+from .checkpoints import START_NAME, start_damage, write_digests
 from .files import FILES_NAME, RunFiles, model_folders, run_files, tokenizer_names
 from .folder import (
     RunState,
@@ -33,6 +33,7 @@ __all__ = [
     "FILES_NAME",
     "NO_EFFECT",
     "RESULTS_NAME",
+    "START_NAME",
     "RunFiles",
     "RunRecord",
     "RunState",
@@ -54,6 +55,7 @@ __all__ = [
     "samples_name",
     "scored_split",
     "shorten",
+    "start_damage",
     "to_plain",
     "tokenizer_names",
     "unlock_folder",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RunFolderError
+from ..foreign import read_json
 from .checkpoints import checkpoint_folders, damage, obstacle
 from .lock import LOCK_NAME, lock_folder, unlock_folder
 from .record import RESULTS_NAME, is_finished, to_plain, write_json
@@ -118,7 +118,7 @@ def _start_from(folder: Path, resume: bool | str | None, arguments: Mapping[str,
                 f"Complete ones in {folder}: {known}."
             )
     if checkpoint is not None and arguments is not None:
-        _check_same_arguments(folder, arguments)
+        _check_same_arguments(folder, arguments, required=checkpoint.absolute().parent == folder.absolute())
     return checkpoint
 
 
@@ -141,11 +141,16 @@ def is_complete_checkpoint(checkpoint: str | os.PathLike[str]) -> bool:
     return damage(Path(checkpoint)) is None
 
 
-def _check_same_arguments(folder: Path, arguments: Mapping[str, Any]) -> None:
+def _check_same_arguments(folder: Path, arguments: Mapping[str, Any], required: bool) -> None:
     try:
-        before = json.loads((folder / ARGUMENTS_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return  # the run before kept none
+        before = read_json(folder / ARGUMENTS_NAME, error=RunFolderError)
+    except RunFolderError as error:
+        if not required:
+            return  # the checkpoint is of another folder
+        raise RunFolderError(
+            f"{error} It tells whether this command goes on with the run in {folder}: put it back, or choose "
+            f"another --output_dir."
+        ) from None
     now = to_plain(dict(arguments))
     for name in sorted(set(before) | set(now)):
         if before.get(name) != now.get(name):

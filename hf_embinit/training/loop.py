@@ -17,9 +17,17 @@ from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArgum
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
 from ..cards import PushTarget, prepare_push
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, RunFolderError
 from ..initialization import InitReport
-from ..records import RunRecord, device_name, history_from_log, prepare_run_folder, unlock_folder
+from ..records import (
+    START_NAME,
+    RunRecord,
+    device_name,
+    history_from_log,
+    prepare_run_folder,
+    start_damage,
+    unlock_folder,
+)
 from ..tasks import TaskData, TaskSpec
 from .callbacks import (
     CheckpointDigests,
@@ -187,8 +195,8 @@ def run(
         for table, values in table_statistics(model).items()
     }
     # step 0, kept beside the trained model; a run that goes on begins with the same weights
-    if args.should_save and (run.checkpoint is None or not _is_saved(models, run.folder / "init")):
-        _save(models, tokenizer, run.folder / "init")
+    if args.should_save and not _has_start(run, models):
+        _save_start(run, models, tokenizer)
         if data.draws_tables:
             draw_tables(first, run.folder / "figures", run.init)
     trainer = _trainer(run, data, data.module(models), tokenizer)
@@ -252,6 +260,24 @@ def _trainer(run: Run, data: TaskData, module: Any, tokenizer: Any) -> Trainer:
     )
     keep_checkpoints_whole(trainer)
     return trainer
+
+
+def _has_start(run: Run, models: Mapping[str, PreTrainedModel]) -> bool:
+    """Whether the model before step 0 is in the folder of a run that goes on, as it was written."""
+    if run.checkpoint is None or start_damage(Path(run.checkpoint), run.folder) is not None:
+        return False
+    return _is_saved(models, run.folder / START_NAME)
+
+
+def _save_start(run: Run, models: Mapping[str, PreTrainedModel], tokenizer: Any) -> None:
+    """Saves the model before step 0. Raises `RunFolderError` when a run that goes on began with another."""
+    _save(models, tokenizer, run.folder / START_NAME)
+    if run.checkpoint is not None and start_damage(Path(run.checkpoint), run.folder) is not None:
+        raise RunFolderError(
+            f"{run.folder / START_NAME} was missing or damaged, and the model that this command makes is not "
+            f"the one that {Path(run.checkpoint).name} began with: vectors, data or versions have changed "
+            f"since; bring them back, or start in another --output_dir"
+        )
 
 
 def _is_saved(models: Mapping[str, PreTrainedModel], folder: Path) -> bool:

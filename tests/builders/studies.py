@@ -20,7 +20,8 @@ RECIPE = """
         file.write(f"{os.getpid()} {resumed}\\n")
     if "wait_for" in flags:
         (folder / "checkpoint-1").mkdir(exist_ok=True)
-        (folder / "checkpoint-1" / "model.safetensors").write_text("x")
+        for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+            (folder / "checkpoint-1" / name).write_text("x")
         (folder / "checkpoint-1" / "trainer_state.json").write_text("{}")
         while not Path(flags["wait_for"]).exists():
             time.sleep(0.02)

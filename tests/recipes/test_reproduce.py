@@ -239,7 +239,8 @@ SLOW = """
         file.write(f"{os.getpid()} {flags.pop('resume_from_checkpoint', None)}\\n")
     checkpoint = folder / "checkpoint-1"
     checkpoint.mkdir(exist_ok=True)
-    (checkpoint / "model.safetensors").write_text("x")
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (checkpoint / name).write_text("x")
     (checkpoint / "trainer_state.json").write_text("{}")
     while not Path(flags["go"]).exists():
         time.sleep(0.05)

@@ -12,7 +12,13 @@ from pathlib import Path
 import pytest
 
 from hf_embinit.errors import RunFolderError
-from hf_embinit.records import list_checkpoints, prepare_run_folder, unlock_folder, write_digests
+from hf_embinit.records import (
+    list_checkpoints,
+    prepare_run_folder,
+    start_damage,
+    unlock_folder,
+    write_digests,
+)
 
 FILES = ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json")
 
@@ -57,6 +63,32 @@ def test_the_best_weights_so_far_count_too(tmp_path) -> None:
     assert list_checkpoints(tmp_path) == [first]
     with pytest.raises(RunFolderError, match="the best one so far, checkpoint-20, is gone or damaged"):
         prepare_run_folder(tmp_path, str(last))
+
+
+@pytest.mark.parametrize("name", [*FILES, "training_args.bin"])
+def test_a_checkpoint_without_digests_needs_all_that_a_run_goes_on_from(tmp_path, name) -> None:
+    """Its run was killed between saving it and writing them."""
+    path = checkpoint(tmp_path, 10)
+    (path / "training_args.bin").write_bytes(b"")  # no weights, whatever its name says
+    (path / "digests.json").unlink()
+    assert list_checkpoints(tmp_path) == [path]
+    (path / name).unlink()
+    assert list_checkpoints(tmp_path) == ([path] if name == "training_args.bin" else [])
+
+
+def test_the_model_before_the_first_step_is_that_of_the_checkpoint(tmp_path) -> None:
+    weights = tmp_path / "init" / "twin-1" / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"before step 0")
+    path = checkpoint(tmp_path, 10)
+    assert start_damage(path, tmp_path) is None
+    flip(weights)
+    assert start_damage(path, tmp_path) == "init/twin-1/model.safetensors is not as it was written"
+    weights.unlink()
+    assert start_damage(path, tmp_path) == "init/twin-1/model.safetensors is missing"
+    assert list_checkpoints(tmp_path) == [path]  # the run makes it again
+    write_digests(path)
+    assert start_damage(path, tmp_path) is None  # nothing is known of it
 
 
 def test_weights_without_the_optimizer_cannot_go_on(tmp_path) -> None:

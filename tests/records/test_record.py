@@ -139,7 +139,8 @@ def test_versions_and_device():
 def make_checkpoint(folder: Path, step: int, state: str | None = "{}") -> Path:
     checkpoint = folder / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "model.safetensors").write_bytes(b"x")
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (checkpoint / name).write_bytes(b"x")
     if state is not None:
         (checkpoint / "trainer_state.json").write_text(state)
     return checkpoint
@@ -205,6 +206,12 @@ def test_resuming_with_other_arguments_is_refused(tmp_path):
     with pytest.raises(RunFolderError, match=r"--init is 'glove', .* had 'xavier'"):
         prepare_run_folder(tmp_path, True, {**arguments, "init": "glove"})
     assert math.isclose(json.loads((tmp_path / "arguments.json").read_text())["lr"], 2e-4)
+    for damage in (lambda path: path.write_text("{"), Path.unlink):
+        damage(tmp_path / "arguments.json")
+        with pytest.raises(
+            RunFolderError, match=r"arguments\.json .*whether this command goes on with the run"
+        ):
+            prepare_run_folder(tmp_path, True, arguments)
 
 
 def test_output_dir_is_a_file(tmp_path):
