@@ -181,8 +181,9 @@ class _Opening:
         for stored in (self.tensors[name] for name in names if name in self.tensors):
             if stored.dtype not in TORCH_DTYPES or stored.dtype in ("I8", "U8"):
                 raise UnsupportedModelError(
-                    f"{stored.name} in {stored.path.name} is quantised ({stored.dtype}): change the "
-                    f"vocabulary of the original checkpoint, and quantise afterwards"
+                    f"{stored.name} in {stored.path.name} is quantised ({stored.dtype}), and other rows "
+                    f"would be rounded by other scales: change the vocabulary of the original checkpoint, "
+                    f"and quantise afterwards"
                 )
             raise InvalidArgumentError(
                 f"{self.where} is not what its config says: {stored.name} is {list(stored.shape)} in "

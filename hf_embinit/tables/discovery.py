@@ -126,7 +126,11 @@ def _refuse_odd_table(table: Table) -> None:
         values = tensor.to_local() if is_sharded(tensor) else tensor.data
         plain = type(values) in (Tensor, StoredRows) and tensor.is_floating_point()
         if not plain or getattr(location.module, "quant_mode", False) or location.tensor.element_size() < 2:
-            raise UnsupportedModelError(f"{location.name} is quantised: change the vocabulary before that")
+            raise UnsupportedModelError(
+                f"{location.name} is quantised, and other rows would be rounded by other scales: change the "
+                f"vocabulary of the original (hf-embinit expand MODEL --tokens ... --output_dir FOLDER) and "
+                f"quantise afterwards"
+            )
 
 
 def discover(model: PreTrainedModel) -> list[Table]:

@@ -103,7 +103,7 @@ def model(kind: str, vocab_size: int, **config: Any) -> Any:
             "bert": {"num_hidden_layers": 2, "intermediate_size": 16, "max_position_embeddings": 64},
             "bart": {"encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "max_position_embeddings": 64},
         }[kind]
-        made: Any = getattr(tiny_models, kind)(**sizes, **common)
+        made: Any = getattr(tiny_models, kind)(**{**sizes, **common})
         tables = EmbeddingTables(made)
         for table in tables.own_tables:
             tables.write(table, torch.randn(table.num_embeddings, table.embedding_dim) + 0.3)
