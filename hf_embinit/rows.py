@@ -85,7 +85,7 @@ class RowRequest:
         self.others = {token: _override(spec) for token, spec in (self.overrides or {}).items()}
         records = [self.record, *(record for record, _ in self.others.values())]
         for record in records:
-            if record.purpose == "tokenizer":
+            if record.purpose in ("tokenizer", "refinement"):
                 raise InvalidArgumentError(
                     f"init {record.name!r} makes the rows of another tokenizer: "
                     "use hf_embinit.replace_tokenizer"

@@ -39,6 +39,7 @@ class Arguments:
 
     model: str = flag("minilm", "`minilm`, or an encoder or causal LM by folder or Hub id.")
     init: str = flag("trans_tokenizer", "Method, by name or name:option=value; `auto` picks one.")
+    refine: str | None = flag(None, "token_distillation or tokens2words, also with :option=value, after it.")
     tokenizer: str | None = flag(None, "Folder or Hub id of the new one. Default: one learnt from text.")
     vocab_size: int = flag(4000, "Tokens of a tokenizer that is learnt.")
     pairs: list[str] = flag(
@@ -83,8 +84,6 @@ def main() -> None:
         held_out = held_out[: args.max_test_pairs]
         english = mean_pooled(model, old, [pair.old for pair in held_out])
     scores: dict[str, float] = {}
-    if args.untie:
-        retokenizing.untie(model)
 
     def score(when: str, tokenizer: Any) -> None:
         """Measures the model and prints it."""
@@ -104,7 +103,11 @@ def main() -> None:
                  else find_tokenizer(args.tokenizer))  # fmt: skip
     start = time.perf_counter()
     given = retokenizing.help_for(init, tokenizer, pairs, texts, args.seed)
-    report = hf_embinit.replace_tokenizer(model, old, tokenizer, init, seed=args.seed, **given, **options)
+    if args.refine and args.refine.startswith("token_distillation"):
+        given.setdefault("texts", texts)
+    report = hf_embinit.replace_tokenizer(
+        model, old, tokenizer, init, seed=args.seed, refine=args.refine, untie=args.untie, **given, **options
+    )
     seconds = time.perf_counter() - start
     print(report)
     score("step_0", tokenizer)

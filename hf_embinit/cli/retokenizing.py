@@ -9,7 +9,7 @@ from typing import Any
 from ..files import check_output
 from .command import Answer, Command, add_options, flag, read_options
 from .pruning import lines_of
-from .saving import add_link_flag, add_model_flags, add_output_flag, load_tokenizer, open_model
+from .saving import add_link_flag, add_model_flags, add_output_flag, load_model, load_tokenizer, open_model
 
 
 def _retokenize_flags(parser: ArgumentParser) -> None:
@@ -28,6 +28,14 @@ def _retokenize_flags(parser: ArgumentParser) -> None:
     )
     flag(parser, "donor", help="folder or Hub id of a model that has the new tokenizer already")
     flag(parser, "match", default="canonical", help="canonical, fuzzy (also in lower case) or exact")
+    flag(
+        parser,
+        "refine",
+        metavar="NAME",
+        help="make the rows better by the model's hidden states: token_distillation (reads --texts), "
+        "tokens2words, or such as token_distillation:steps=100",
+    )
+    flag(parser, "untie", action="store_true", help="give the output table rows of its own")
     flag(parser, "row_norm", action="store_true", help="give sums of rows the norm that those rows have")
     flag(parser, "pad_to_multiple_of", type=int, metavar="N", help="make the rows a multiple of this")
     add_options(parser, "method")
@@ -42,7 +50,8 @@ def _retokenize(args: Namespace) -> Answer:
     from ..vocabulary import replace_tokenizer
 
     new = load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.new_tokenizer}))
-    old, model = load_tokenizer(args), open_model(args)
+    old = load_tokenizer(args)
+    model = load_model(args) if args.refine or args.untie else open_model(args)
     vectors = args.vectors[0] if args.vectors and len(args.vectors) == 1 else args.vectors
     report = replace_tokenizer(
         model,
@@ -58,6 +67,8 @@ def _retokenize(args: Namespace) -> Answer:
         match=args.match,
         row_norm=args.row_norm,
         pad_to_multiple_of=args.pad_to_multiple_of,
+        refine=args.refine,
+        untie=args.untie,
         **options,
     )
     save_checkpoint(model, args.output_dir, new, link=args.link, beside=args.model)
@@ -70,7 +81,8 @@ RETOKENIZE = Command(
     summary="give a checkpoint another tokenizer, its rows made of the old ones",
     description="Gives a model the vocabulary of another tokenizer and saves both to a new folder. Every row "
     "is a weighted sum of old rows, by the method of --init; auto takes trans_tokenizer where there is "
-    "parallel text or a dictionary, and pieces where there is nothing. Nothing but the token tables is read.",
+    "parallel text or a dictionary, and pieces where there is nothing. Nothing but the token tables is read, "
+    "unless --refine or --untie asks for the model.",
     examples=(
         "hf-embinit retokenize path/to/model path/to/tokenizer --output_dir out",
         "hf-embinit retokenize path/to/model path/to/tokenizer --parallel en-de.tsv --output_dir out",

@@ -24,9 +24,9 @@ from ..registry import Registry
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Purpose = Literal["table", "rows", "tokenizer"]
-"""What an initialiser makes: a whole `table` (rows beside an old one too), only such new `rows`, or the rows
-of another `tokenizer` from those of the old one (see `hf_embinit.retokenize`)."""
+Purpose = Literal["table", "rows", "tokenizer", "refinement"]
+"""What an initialiser makes: a whole `table` (rows beside an old one too), only such new `rows`, the rows of
+another `tokenizer` from those of the old one, or a `refinement` of these (see `hf_embinit.retokenize`)."""
 
 Needs = Literal[
     "vectors", "existing", "tokens", "tokenizer", "positions", "texts", "parallel", "dictionary", "donor"
@@ -122,7 +122,7 @@ def table_initializer(name: str) -> Initializer:
         names = ", ".join(r.name for r in list_initializers(purpose="table"))
         way = (
             "the rows of another tokenizer (use hf_embinit.replace_tokenizer)"
-            if record.purpose == "tokenizer"
+            if record.purpose in ("tokenizer", "refinement")
             else "rows beside an existing table (use hf_embinit.patch or expand_vocabulary)"
         )
         raise InvalidArgumentError(f"init {name!r} makes {way}; whole tables are made by: {names}")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from ..initializers import get_initializer, list_initializers, register_initializer
 from . import (  # they register their methods
+    distillation,
     from_donor,
     from_encoder,
     from_parallel,
     from_vectors,
     methods,
     spans,
+    tokens2words,
 )
 from .alignment import AlignmentCounts, count_alignments
 from .chain import complete, mean_of, piece_means
@@ -22,17 +24,21 @@ from .context import Groups, Recipe, RetokenizeContext
 from .overlap import Match, overlap_map, role_map
 from .parallel import Pair, read_parallel
 from .pieces import split_tokens
+from .refinement import Body, RefineContext, Refined
 from .rows_of_tables import bias_of_table, rows_of_table
 from .texts import ROLES, TokenTexts
 
 __all__ = [
     "ROLES",
     "AlignmentCounts",
+    "Body",
     "Coefficients",
     "Groups",
     "Match",
     "Pair",
     "Recipe",
+    "RefineContext",
+    "Refined",
     "RetokenizeContext",
     "Step",
     "TokenTexts",
@@ -40,6 +46,7 @@ __all__ = [
     "bias_of_table",
     "complete",
     "count_alignments",
+    "distillation",
     "from_donor",
     "from_encoder",
     "from_parallel",
@@ -56,4 +63,5 @@ __all__ = [
     "rows_of_table",
     "spans",
     "split_tokens",
+    "tokens2words",
 ]

@@ -61,7 +61,7 @@ def span_counts(new: TokenTexts, old: TokenTexts, texts: Iterable[str]) -> list[
     found = []
     rest = iter(texts)
     while block := list(islice(rest, _BLOCK)):
-        here, there = _spans(new, block, "new"), _spans(old, block, "old")
+        here, there = _spans(new, block), _spans(old, block)
         first = np.searchsorted(there.ends, here.starts, side="right")
         number = np.maximum(np.searchsorted(there.starts, here.ends, side="left") - first, 0)
         inside = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)
@@ -72,23 +72,51 @@ def span_counts(new: TokenTexts, old: TokenTexts, texts: Iterable[str]) -> list[
     return found
 
 
-def _spans(tokens: TokenTexts, texts: Sequence[str], name: str) -> _Spans:
+class Span(NamedTuple):
+    """Where one token of a text stands: its place among the tokens, and its characters without blanks."""
+
+    place: int
+    start: int
+    end: int
+
+
+def spans_of(tokens: TokenTexts, texts: Sequence[str], method: str) -> list[tuple[list[int], list[Span]]]:
+    """The ids of each text, special tokens included, and where those of them stand that are text."""
+    made = []
+    for text, encoding in zip(texts, _encodings(tokens, texts, method, special=True), strict=True):
+        spans = []
+        for place, (start, end) in enumerate(encoding.offsets):
+            covered = text[start:end]
+            bare = covered.strip()
+            if bare and not encoding.special_tokens_mask[place]:
+                start += len(covered) - len(covered.lstrip())
+                spans.append(Span(place, start, start + len(bare)))
+        made.append((encoding.ids, spans))
+    return made
+
+
+def _encodings(tokens: TokenTexts, texts: Sequence[str], method: str, *, special: bool) -> list[Any]:
+    """The texts as the tokenizer's backend encodes them, whole. Raises `InvalidArgumentError` without one."""
     backend = getattr(tokens.tokenizer, "_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise InvalidArgumentError(
-            f"{name}_tokenizer={type(tokens.tokenizer).__name__} does not say where in a text its tokens "
-            f"stand: init 'align' needs a fast tokenizer (with a tokenizer.json)"
+            f"{type(tokens.tokenizer).__name__} does not say where in a text its tokens stand: {method!r} "
+            f"needs a fast tokenizer (with a tokenizer.json)"
         )
     truncation, padding = backend.truncation, backend.padding
     backend.no_truncation()
     backend.no_padding()
     try:
-        encodings = backend.encode_batch(list(texts), add_special_tokens=False)
+        return backend.encode_batch(list(texts), add_special_tokens=special)
     finally:
         if truncation is not None:
             backend.enable_truncation(**truncation)
         if padding is not None:
             backend.enable_padding(**padding)
+
+
+def _spans(tokens: TokenTexts, texts: Sequence[str]) -> _Spans:
+    encodings = _encodings(tokens, texts, "align", special=False)
     shifts = np.cumsum([0, *(len(text) + 1 for text in texts)])[:-1]
     counts = [len(encoding.ids) for encoding in encodings]
     ids = np.fromiter((i for e in encodings for i in e.ids), dtype=np.int64, count=sum(counts))

@@ -16,6 +16,7 @@ from .positions import input_positions
 from .safetensors_files import StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor
+from .ties import own_parameter, untie_configuration, untied
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
 __all__ = [
@@ -33,10 +34,13 @@ __all__ = [
     "input_positions",
     "open_checkpoint",
     "open_matrices",
+    "own_parameter",
     "quiet_loading",
     "read_checkpoint_files",
     "read_shard",
     "save_checkpoint",
+    "untie_configuration",
+    "untied",
     "unusable_rows",
     "unwrap",
     "usable_ids",

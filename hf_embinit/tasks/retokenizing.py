@@ -77,13 +77,6 @@ def train_tokenizer(tokenizer: Any, texts: Sequence[str], size: int) -> Any:
     return template.train_new_from_iterator(iter(texts), size, show_progress=False)
 
 
-def untie(model: Any) -> None:
-    """Gives the output its own copy of the input table."""
-    output = model.get_output_embeddings()
-    output.weight = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
-    model.config.get_text_config().tie_word_embeddings = False
-
-
 def sample_texts(model: Any, tokenizer: Any, count: int, *, length: int = 256, seed: int = 0) -> list[str]:
     """Texts that a language model writes from its first token on, by drawing from its own distribution."""
     texts: list[str] = []

@@ -6,13 +6,13 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..arguments import Tokenizer, checked
 from ..errors import InvalidArgumentError
 from ..manifest import record_event
-from ..tables import EmbeddingTables, Table, checkpoint_of, unwrap
+from ..tables import EmbeddingTables, checkpoint_of, own_parameter, untie_configuration, unwrap
 from .adapters import bare_tables
 from .adapters_on_disk import defer
 
@@ -44,7 +44,7 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     ]
     tied = [table for table in bare_tables(base).output_tables if table.tied_to is not None]
     for table in tied:
-        _own_parameter(table)
+        own_parameter(table)
     if checkpoint_of(base) is not None:
         defer(model, bare_tables(base))
     with warnings.catch_warnings():
@@ -72,13 +72,6 @@ def _end_at(config: Any, eos: int) -> None:
         config.eos_token_id = eos
 
 
-def _own_parameter(output: Table) -> None:
-    """Gives an output table that is tied a parameter of its own."""
-    place = next(place for place in output.tied.locations if place.name == output.name)
-    old = place.tensor
-    setattr(place.module, place.attribute, nn.Parameter(old.detach().clone(), old.requires_grad))
-
-
 def _equal(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape:
         return False
@@ -96,9 +89,4 @@ def _tie_what_is_equal(model: PreTrainedModel, were_tied: set[str]) -> None:
             place = next(place for place in output.tied.locations if place.name == output.name)
             setattr(place.module, place.attribute, source.parameter)
             continue
-        for config in (model.config, model.config.get_text_config()):
-            config.tie_word_embeddings = False
-        for module in model.modules():
-            keys = getattr(module, "all_tied_weights_keys", None)
-            if isinstance(module, PreTrainedModel) and keys:  # else saving leaves the head out
-                module.all_tied_weights_keys = {k: v for k, v in keys.items() if k != output.name}
+        untie_configuration(model, output)

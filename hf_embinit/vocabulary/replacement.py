@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,9 +29,20 @@ from ..retokenize import (
     rows_of_table,
 )
 from ..rows import check_init
-from ..tables import EmbeddingTables, ResizePlan, RowsOf, Side, Table, unusable_rows, usable_ids
+from ..tables import (
+    EmbeddingTables,
+    ResizePlan,
+    RowsOf,
+    Side,
+    Table,
+    untied,
+    unusable_rows,
+    unwrap,
+    usable_ids,
+)
 from ..tokens import tokenizer_of
 from .moved_ids import MovedIds
+from .refining import check_refinable, read_refinement, refine_rows
 from .replacement_report import ReplacedSide, ReplacementReport
 
 _GIVEN = ("vectors", "texts", "parallel", "dictionary", "donor")
@@ -59,6 +72,8 @@ def replace_tokenizer(
     match: Match = "canonical",
     row_norm: bool = False,
     pad_to_multiple_of: Count | None = None,
+    refine: str | None = None,
+    untie: bool = False,
     **options: Any,
 ) -> ReplacementReport:
     """Gives a model the vocabulary of another tokenizer, in place, and says what every row was made of.
@@ -82,6 +97,10 @@ def replace_tokenizer(
         match: how tokens of both vocabularies are found: `canonical`, `fuzzy` (also in lower case), `exact`.
         row_norm: sums of rows get the norm that those rows have on average.
         pad_to_multiple_of: makes the number of rows a multiple of this; the rows beyond are the mean.
+        refine: a refinement of `list_initializers(purpose="refinement")`, which makes rows of tokens that are
+            not shared better by the model's hidden states: `token_distillation` (reads `texts=`) or
+            `tokens2words`, or `token_distillation:steps=100`.
+        untie: gives the output table rows of its own first, where it is tied to the input's.
 
     Raises:
         UnknownNameError: `init` is not registered.
@@ -90,24 +109,12 @@ def replace_tokenizer(
     """
     values = (vectors, texts, parallel, dictionary, donor)
     given = {name: value for name, value in zip(_GIVEN, values, strict=True) if value is not None}
-    record, why = _method(init, given, options)
-    tables = EmbeddingTables(model)
-    old_tokenizer, new_tokenizer = tokenizer_of(old_tokenizer), tokenizer_of(new_tokenizer)
-    _check_sides(tables, old_tokenizer, new_tokenizer)
-    sides: dict[Side, _Side] = {}
-    for name in sorted({table.side for table in tables.tables}):
-        side = _Side(tables, name, old_tokenizer, new_tokenizer, match, pad_to_multiple_of)
-        sides[name] = side.solve(record, options, given, seed)
-    moved = _moved(tables, sides)
-    writes = [write for side in sides.values() for write in side.writes(seed, row_norm)]
-    report = _report(record.name, why, seed, options, sides, moved)
-    follow = _Following(model, tables, sides, old_tokenizer, new_tokenizer, report)
-
-    def then() -> None:
-        moved.write()
-        follow.write()
-
-    tables.change([side.plan for side in sides.values()], writes, then, event=_event(report))
+    refinement = read_refinement(refine)
+    record, why = _method(init, given, options, refinement)
+    request = _Request(record, why, options, given, seed, match, row_norm, pad_to_multiple_of, refinement)
+    tokenizers = tokenizer_of(old_tokenizer), tokenizer_of(new_tokenizer)
+    with untied(unwrap(model)) if untie else contextlib.nullcontext():
+        report = _replace(model, *tokenizers, request)
     if 2 * report.steps.get("random", 0) > sum(report.steps.values()) and record.name != "random":
         warnings.warn(
             f"more than half of the new rows are at random ({report.steps['random']} of "
@@ -119,7 +126,63 @@ def replace_tokenizer(
     return report
 
 
-def _method(init: str, given: Mapping[str, Any], options: dict[str, Any]) -> tuple[Initializer, str]:
+@dataclass(frozen=True)
+class _Request:
+    """How the rows of a new vocabulary are made, checked."""
+
+    record: Initializer
+    why: str
+    """Why this method, where `auto` picked it."""
+    options: dict[str, Any]
+    given: dict[str, Any]
+    seed: int
+    match: Match
+    row_norm: bool
+    pad_to_multiple_of: int | None
+    refinement: tuple[Initializer, dict[str, Any]] | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a report and a manifest say of it."""
+        said: dict[str, Any] = {"init": self.record.name, "seed": self.seed, "options": dict(self.options)}
+        if self.refinement is not None:
+            said["refine"] = {"init": self.refinement[0].name, "options": self.refinement[1]}
+        return said
+
+
+def _replace(model: Any, old: Any, new: Any, request: _Request) -> ReplacementReport:
+    """Works everything out, then writes it."""
+    tables = EmbeddingTables(model)
+    _check_sides(tables, old, new)
+    if request.refinement is not None:
+        check_refinable(tables, request.refinement[0].name)
+    sides: dict[Side, _Side] = {}
+    for name in sorted({table.side for table in tables.tables}):
+        sides[name] = _Side(tables, name, old, new, request).solve(request)
+    moved = _moved(tables, sides)
+    writes = [write for side in sides.values() for write in side.writes(request)]
+    report = _report(request, sides, moved)
+    if request.refinement is not None:
+        (side,) = sides.values()
+        report.details |= refine_rows(
+            tables, request.refinement, writes, side.old, side.new, side.recipe.input.step,
+            texts=request.given.get("texts"), seed=request.seed,
+        )  # fmt: skip
+    follow = _Following(model, tables, sides, old, new, report)
+
+    def then() -> None:
+        moved.write()
+        follow.write()
+
+    tables.change([side.plan for side in sides.values()], writes, then, event=_event(report, request))
+    return report
+
+
+def _method(
+    init: str,
+    given: Mapping[str, Any],
+    options: dict[str, Any],
+    refinement: tuple[Initializer, dict[str, Any]] | None,
+) -> tuple[Initializer, str]:
     """The record of a method, and why `auto` picked it."""
     why = ""
     if init == "auto":
@@ -136,8 +199,9 @@ def _method(init: str, given: Mapping[str, Any], options: dict[str, Any]) -> tup
         raise InvalidArgumentError(
             f"init {init!r} makes no rows for another tokenizer: choose mean, {names}, or auto"
         )
+    needs = record.needs if refinement is None else record.needs | refinement[0].needs
     for name in given:
-        if name not in record.needs:
+        if name not in needs:
             raise InvalidArgumentError(
                 f"init {init!r} reads no {name}=: leave it out, or choose a method that does"
             )
@@ -165,8 +229,7 @@ class _Side:
         side: Side,
         old_tokenizer: Any,
         new_tokenizer: Any,
-        match: Match,
-        pad_to_multiple_of: int | None,
+        request: _Request,
     ):
         self.tables, self.side = tables, side
         self.old, self.new = TokenTexts(old_tokenizer, side), TokenTexts(new_tokenizer, side)
@@ -176,17 +239,18 @@ class _Side:
                 f"old_tokenizer has ids up to {len(self.old) - 1}, but the model has {rows} rows: give the "
                 f"model's own"
             )
-        self.plan: ResizePlan = tables.plan(len(self.new), pad_to_multiple_of, side)
+        self.plan: ResizePlan = tables.plan(len(self.new), request.pad_to_multiple_of, side)
         self.own = [t for t in tables.own_tables if t.side == side and t.embedding_dim]
         self.copied = role_map(self.new, self.old)
         pad = self.new.roles.get("pad")
         padding = next((t.padding_index for t in self.own if t.padding_index is not None), None)
         if pad is not None and padding is not None and self.copied[pad] < 0:
             self.copied[pad] = padding
-        self.overlap = overlap_map(self.new, self.old, match)
+        self.overlap = overlap_map(self.new, self.old, request.match)
 
-    def solve(self, record: Initializer, options: dict[str, Any], given: dict[str, Any], seed: int) -> _Side:
+    def solve(self, request: _Request) -> _Side:
         """Works the coefficients out."""
+        record = request.record
         context = RetokenizeContext(
             new=self.new,
             old=self.old,
@@ -194,14 +258,14 @@ class _Side:
             input_table=self.old_rows(next(t for t in self.own if t.role == "input")),
             overlap=self.overlap,
             copied=self.copied,
-            generator=torch.Generator().manual_seed(seed),
-            seed=seed,
-            **given,
+            generator=torch.Generator().manual_seed(request.seed),
+            seed=request.seed,
+            **request.given,
         )
         if record.name == "mean":
             made: Coefficients | Recipe = context.overlap_copies().filled(Step.MEAN)
         else:
-            made = record.fn(context, **options)
+            made = record.fn(context, **request.options)
         self.recipe = complete(Recipe.of(made), context)
         self.details = context.report
         self.steps = self.recipe.input.counts()
@@ -217,7 +281,7 @@ class _Side:
         """The rows of a table for the old ids, `[V, D]`."""
         return self.tables.read_old(table, self.plan)[: self.plan.old_num]
 
-    def writes(self, seed: int, row_norm: bool) -> list[RowsOf]:
+    def writes(self, request: _Request) -> list[RowsOf]:
         """New rows of every table and entries of every output bias."""
         count = self.plan.new_num
         inputs, outputs = (part.padded(count) for part in (self.recipe.input, self.recipe.output))
@@ -231,9 +295,11 @@ class _Side:
             old = self.old_rows(table)
             left_out = unusable_rows(old, table, tokens=self.old.tokens)
             part = outputs if table.role == "output" else inputs
-            generator = torch.Generator().manual_seed((seed + number) % 2**63)
+            generator = torch.Generator().manual_seed((request.seed + number) % 2**63)
             usable = usable_ids(left_out, len(old))
-            rows = rows_of_table(part, old, generator, usable=usable, groups=groups, row_norm=row_norm)
+            rows = rows_of_table(
+                part, old, generator, usable=usable, groups=groups, row_norm=request.row_norm
+            )
             made.append(RowsOf(table, range(count), rows))
         for table in self.tables.output_tables:
             if table.side == self.side and table.bias:
@@ -321,24 +387,15 @@ def _settings(old: Any, new: Any, texts: TokenTexts, report: ReplacementReport) 
     return found
 
 
-def _report(
-    init: str,
-    why: str,
-    seed: int,
-    options: dict[str, Any],
-    sides: dict[Side, _Side],
-    moved: MovedIds,
-) -> ReplacementReport:
+def _report(request: _Request, sides: dict[Side, _Side], moved: MovedIds) -> ReplacementReport:
     changed = {
         f"{type(field.holder).__name__}.{field.name}": [field.value, value]
         for field, value in moved.fields
         if field.value != value and re.search("Config", type(field.holder).__name__)
     }
     return ReplacementReport(
-        init=init,
-        why=why,
-        seed=seed,
-        options=dict(options),
+        **request.to_dict(),
+        why=request.why,
         old_num_embeddings=[side.plan.old_num for side in sides.values()],
         new_num_embeddings=[side.plan.new_num for side in sides.values()],
         sides={name: ReplacedSide(s.old, s.new, s.recipe, s.steps) for name, s in sides.items()},
@@ -347,12 +404,10 @@ def _report(
     )
 
 
-def _event(report: ReplacementReport) -> dict[str, Any]:
+def _event(report: ReplacementReport, request: _Request) -> dict[str, Any]:
     return {
         "event": "replace_tokenizer",
-        "init": report.init,
-        "seed": report.seed,
-        "options": report.options,
+        **request.to_dict(),
         "rows": [sum(report.old_num_embeddings), sum(report.new_num_embeddings)],
         "steps": report.steps,
         "tokenizers": {

@@ -72,7 +72,9 @@ class ReplacementReport:
     """Fields of configurations that changed: name -> [before, after]."""
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
-    """What the method reports."""
+    """What the method and the refinement report."""
+    refine: dict[str, Any] | None = None
+    """Name and options of the refinement, where there was one."""
 
     @property
     def steps(self) -> dict[str, int]:
@@ -112,6 +114,7 @@ class ReplacementReport:
             "why": self.why,
             "seed": self.seed,
             "options": self.options,
+            "refine": self.refine,
             "rows": [self.old_num_embeddings, self.new_num_embeddings],
             "steps": {name: side.steps for name, side in self.sides.items()},
             "moved_ids": self.moved_ids,
@@ -121,7 +124,8 @@ class ReplacementReport:
 
     def __str__(self) -> str:
         before, after = ("+".join(map(str, n)) for n in (self.old_num_embeddings, self.new_num_embeddings))
-        lines = [f"another tokenizer by {self.init} (seed {self.seed}), rows {before} -> {after}"]
+        how = self.init if self.refine is None else f"{self.init}, then {self.refine['init']}"
+        lines = [f"another tokenizer by {how} (seed {self.seed}), rows {before} -> {after}"]
         if self.why:
             lines.append(f"  picked since {self.why}")
         for name, side in self.sides.items():

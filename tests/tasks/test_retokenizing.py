@@ -63,14 +63,6 @@ def test_training_of_tables_leaves_the_rest() -> None:
     assert not torch.equal(lm.state_dict()["model.norm.weight"], before["model.norm.weight"])
 
 
-def test_untied_tables_are_equal_and_apart() -> None:
-    lm = model("gpt2", 50)
-    retokenizing.untie(lm)
-    inputs, outputs = lm.get_input_embeddings().weight, lm.get_output_embeddings().weight
-    assert torch.equal(inputs, outputs) and inputs.data_ptr() != outputs.data_ptr()
-    assert not lm.config.tie_word_embeddings
-
-
 def test_a_dictionary_of_words_is_learnt_from_pairs() -> None:
     words = {new: old for old, new in retokenizing.word_dictionary(load_pairs(["tatoeba"], "train"))}
     known = {"haus": "house", "wasser": "water", "hund": "dog", "buch": "book", "und": "and", "wir": "we"}

@@ -1,0 +1,104 @@
+"""What a refinement may read: the model's own hidden states, for rows that a method has made.
+
+A refinement is an initialiser of purpose `refinement`, a function from a `RefineContext` to better rows:
+
+    @register_initializer("token_distillation", summary=..., reference=..., purpose="refinement")
+    def token_distillation(context: RefineContext) -> Refined: ...
+
+`V'` new tokens, `V` old ones, `D` width of the input table, `H` width of the hidden states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..initializers import required
+from ..tables import Table
+from .texts import TokenTexts
+
+
+class Refined(NamedTuple):
+    """Rows `[V', D]` of the input table, and of the output table where it has its own."""
+
+    input: Tensor
+    output: Tensor | None = None
+
+
+class Body:
+    """A model's layers, run on rows of the input table in place of ids. Parameters get no gradient."""
+
+    def __init__(self, model: PreTrainedModel, table: Table):
+        self.stack: Any = model.base_model
+        self.name = type(model).__name__
+        self.dtype, self.device = table.parameter.dtype, table.parameter.device
+        self.causal = any(getattr(module, "is_causal", False) for module in self.stack.modules())
+        self.scale = _scale_of(table, self.name)
+
+    def hidden_states(self, rows: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
+        """After each layer `[B, T, H]`, the last one's last, of rows `[B, T, D]`; `mask` `[B, T]` is 1 where
+        there is a token."""
+        try:
+            made = self.stack(
+                inputs_embeds=(rows * self.scale).to(self.dtype),
+                attention_mask=mask,
+                output_hidden_states=True,
+            )
+        except (TypeError, ValueError) as error:
+            raise UnsupportedModelError(
+                f"{self.name} does not run on rows in place of ids, as refine= needs: {error}"
+            ) from error
+        return (*made.hidden_states[1:-1], made.last_hidden_state)
+
+
+def _scale_of(table: Table, name: str) -> float:
+    """What the embedding module multiplies rows by, such as Gemma's sqrt(D)."""
+    ids = torch.arange(min(64, table.num_embeddings), device=table.parameter.device)
+    with torch.no_grad():
+        rows, looked_up = table.parameter[ids].float(), table.module(ids).float()
+    scale = float((rows * looked_up).sum() / rows.square().sum().clamp_min(1e-30))
+    if looked_up.shape != rows.shape or not torch.allclose(looked_up, rows * scale, rtol=0.02, atol=1e-6):
+        raise UnsupportedModelError(f"{name} does more than look rows up in {table.name}: leave refine= out")
+    return scale
+
+
+@dataclass
+class RefineContext:
+    """A request for better rows, and the model as it was before."""
+
+    body: Body
+    new: TokenTexts
+    old: TokenTexts
+    old_rows: Tensor
+    """Of the input table: float32 `[V, D]`."""
+    rows: Tensor
+    """What the method made for it: float32 `[V', D]`."""
+    old_output: Tensor | None
+    """The same of an output table that has its own rows."""
+    output: Tensor | None
+    free: Tensor
+    """Ids of the new tokens whose rows may change, neither special nor shared: int64, ascending."""
+    generator: torch.Generator
+    texts: Iterable[str] | None = None
+    report: dict[str, Any] = field(default_factory=dict)
+
+    def require_texts(self, method: str) -> list[str]:
+        """The texts, or `InvalidArgumentError` saying which argument provides them."""
+        found = list(required(self.texts, "texts= (--texts): text of the new tokenizer's language", method))
+        if not any(text.strip() for text in found):
+            raise InvalidArgumentError(f"refine {method!r}: texts= has no text")
+        return found
+
+
+def padded(ids: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Sequences of ids as `[B, T]`, zeros behind them, and the mask of where there is a token."""
+    longest = max(map(len, ids))
+    made = torch.tensor([[*one, *[0] * (longest - len(one))] for one in ids])
+    mask = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in ids])
+    return made, mask

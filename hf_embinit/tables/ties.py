@@ -1,0 +1,91 @@
+"""Output tables untied from their input table: a parameter of their own, and a model that saves it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from ..errors import InvalidArgumentError, UnsupportedModelError
+from .checkpoint import checkpoint_of
+from .embedding_tables import EmbeddingTables
+from .memory import require_memory
+from .table import Location, Table
+
+
+def own_parameter(output: Table) -> None:
+    """Gives an output table that is tied a parameter of its own, equal to what it had."""
+    _own(next(place for place in output.tied.locations if place.name == output.name))
+
+
+def _own(place: Location) -> None:
+    old = place.tensor
+    setattr(place.module, place.attribute, nn.Parameter(old.detach().clone(), old.requires_grad))
+
+
+def untie_configuration(model: PreTrainedModel, output: Table) -> None:
+    """Has a model save and load an output table that has a parameter of its own, and its biases: BERT's hangs
+    in two places, which are tied as long as the tables are."""
+    for place in _bias_places(output):
+        _own(place)
+    for holder, name, value in _settings(model, output):
+        setattr(holder, name, value)
+
+
+@contextlib.contextmanager
+def untied(model: PreTrainedModel) -> Iterator[None]:
+    """Unties every output table of a model; ties them again if the block raises.
+
+    Raises `UnsupportedModelError` for an encoder-decoder, as some scale logits when they are tied,
+    and for a model of `open_checkpoint`; `InvalidArgumentError` for one without an output table.
+    """
+    tables = EmbeddingTables(model)
+    if not tables.output_tables:
+        raise InvalidArgumentError(
+            f"untie=True: {type(model).__name__} has no output table (load it with its language-model head)"
+        )
+    if model.config.is_encoder_decoder or checkpoint_of(model) is not None:
+        what = "an encoder-decoder" if model.config.is_encoder_decoder else "opened on the disk"
+        way = "leave untie= out" if model.config.is_encoder_decoder else "load it with from_pretrained"
+        raise UnsupportedModelError(f"untie=True: {type(model).__name__} is {what}: {way}")
+    tied = [table for table in tables.output_tables if table.tied_to is not None]
+    for table in tied:
+        require_memory(table.parameter.nbytes, table.parameter.device, f"untying {table.name}")
+    before: list[tuple[Any, str, Any]] = []
+    for table in tied:
+        own = next(place for place in table.tied.locations if place.name == table.name)
+        places = [own, *_bias_places(table)]
+        before += [(place.module, place.attribute, place.tensor) for place in places]
+        before += [(holder, name, getattr(holder, name)) for holder, name, _ in _settings(model, table)]
+    try:
+        for table in tied:
+            own_parameter(table)
+            untie_configuration(model, table)
+        yield
+    except BaseException:
+        for holder, name, value in reversed(before):
+            setattr(holder, name, value)
+        raise
+
+
+def _bias_places(output: Table) -> list[Location]:
+    """Where a bias of an output table hangs, beside its first place."""
+    return [place for bias in output.bias for place in bias.locations[1:]]
+
+
+def _settings(model: PreTrainedModel, output: Table) -> list[tuple[Any, str, Any]]:
+    """What says that the output is tied: (holder, attribute, value that says that it is not)."""
+    configs = {id(one): one for one in (model.config, model.config.get_text_config())}
+    found: list[tuple[Any, str, Any]] = [
+        (one, "tie_word_embeddings", False) for one in configs.values() if isinstance(one, PretrainedConfig)
+    ]
+    apart = {output.name, *(place.name for bias in output.bias for place in bias.locations)}
+    for module in model.modules():
+        keys = getattr(module, "all_tied_weights_keys", None)
+        if isinstance(module, PreTrainedModel) and keys:  # else saving leaves the head out
+            left = {name: source for name, source in keys.items() if name not in apart}
+            found.append((module, "all_tied_weights_keys", left))
+    return found

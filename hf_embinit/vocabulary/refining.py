@@ -1,0 +1,98 @@
+"""`refine=` of `replace_tokenizer`: rows that a method made, made better by the model's forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..initializers import Initializer, list_initializers, read_init
+from ..retokenize import Body, RefineContext, Step, TokenTexts
+from ..tables import EmbeddingTables, RowsOf, Table, checkpoint_of
+
+
+def read_refinement(refine: str | None) -> tuple[Initializer, dict[str, Any]] | None:
+    """The record and the options of `name` or `name:option=value,...`; None for None.
+
+    Raises `UnknownNameError` or `InvalidArgumentError`, naming those that there are."""
+    if refine is None:
+        return None
+    name, options = read_init(refine)
+    known = {record.name: record for record in list_initializers(purpose="refinement")}
+    if name not in known:
+        raise InvalidArgumentError(f"refine={refine!r} is no refinement: choose {' or '.join(known)}")
+    return known[name], options
+
+
+def check_refinable(tables: EmbeddingTables, refine: str) -> None:
+    """Raises `UnsupportedModelError` for a model whose hidden states cannot be compared here, and
+    `InvalidArgumentError` for one that ties its output to its input."""
+    name = type(tables.model).__name__
+    if checkpoint_of(tables.model) is not None:
+        raise UnsupportedModelError(
+            f"refine={refine!r} needs a forward pass, which a model of open_checkpoint has not: load it "
+            f"with from_pretrained"
+        )
+    if tables.model.config.is_encoder_decoder or len(tables.input_tables) > 1 or len(tables.own_tables) > 2:
+        raise UnsupportedModelError(
+            f"refine={refine!r} is for models with one stack and one input table, which {name} is not"
+        )
+    if any(table.tied_to is not None for table in tables.output_tables):
+        raise InvalidArgumentError(
+            f"refine={refine!r} makes input rows, which are bad output rows, and {name} ties the two: give "
+            f"untie=True (--untie)"
+        )
+
+
+def refine_rows(
+    tables: EmbeddingTables,
+    refinement: tuple[Initializer, dict[str, Any]],
+    writes: Sequence[RowsOf],
+    old: TokenTexts,
+    new: TokenTexts,
+    step: torch.Tensor,
+    *,
+    texts: Iterable[str] | None,
+    seed: int,
+) -> dict[str, Any]:
+    """Puts better rows into `writes`, which are of whole tables, and gives what the refinement reports.
+
+    `step` `[V']` says what made each row; copies of old rows stay. Nothing of the model is changed."""
+    record, options = refinement
+    made: dict[str, RowsOf] = {write.table.role: write for write in writes if write.rows is not None}
+    named = torch.tensor([bool(token) for token in new.tokens])
+    named[sorted(new.special)] = False
+    free = named & (step[: len(named)] != Step.COPIED) & (step[: len(named)] != Step.OVERLAP)
+    context = RefineContext(
+        body=Body(tables.model, made["input"].table),
+        new=new,
+        old=old,
+        old_rows=_float(tables, made["input"].table),
+        rows=_rows(made["input"]),
+        old_output=_float(tables, made["output"].table) if "output" in made else None,
+        output=_rows(made["output"]) if "output" in made else None,
+        free=free.nonzero().flatten(),
+        generator=torch.Generator().manual_seed(seed),
+        texts=texts,
+    )
+    training = tables.model.training
+    tables.model.eval()
+    try:
+        refined = record.fn(context, **options)
+    finally:
+        tables.model.train(training)
+    for role, rows in (("input", refined.input), ("output", refined.output)):
+        if rows is not None:
+            made[role].rows = rows.to(made[role].table.parameter)
+    return context.report
+
+
+def _rows(write: RowsOf) -> torch.Tensor:
+    assert write.rows is not None
+    return write.rows.detach().float().cpu()
+
+
+def _float(tables: EmbeddingTables, table: Table) -> torch.Tensor:
+    return tables.read(table).float().cpu()
