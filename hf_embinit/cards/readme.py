@@ -17,7 +17,12 @@ from ..studies import list_studies, load_study
 _BLOCK = re.compile(r"(<!-- (\w+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 """From a mark to the next one, which must be `end`: other marks are left alone."""
 _SHOWN_RESULTS = ("translate", "sentiment")
-_MAKES = {"table": "a whole table", "rows": "rows for new tokens", "tokenizer": "rows for another tokenizer"}
+_MAKES = {
+    "table": "a whole table",
+    "rows": "rows for new tokens",
+    "tokenizer": "rows for another tokenizer",
+    "refinement": "better rows for another tokenizer",
+}
 PAPERS = [
     ("Glorot & Bengio 2010, Eq. 16", "Xavier-uniform tables", "hf_embinit.moments.xavier_bound"),
     (

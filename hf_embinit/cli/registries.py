@@ -13,6 +13,7 @@ PURPOSES = {
     "table": "whole tables",
     "rows": "rows for new tokens",
     "tokenizer": "rows for another tokenizer",
+    "refinement": "better rows for another tokenizer",
 }
 
 
