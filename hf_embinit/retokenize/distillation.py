@@ -47,7 +47,7 @@ def token_distillation(
 
     States are compared where a new token ends together with an old one; in a model that looks both ways a
     new token's state is compared with the mean over the old tokens that share a character with it. AdamW, its
-    rate falling to 0 from `learning_rate` standard deviations of the old rows; texts cut off at `length` tokens.
+    rate falling to 0 from `learning_rate` standard deviations of the old rows; texts are cut at `length` tokens.
     Output rows stay as the method made them, so an output that is tied to the input has to be untied: input
     rows found this way make bad output rows. The published code distils from snippets of each new token and
     trains about as many tokens as are added; here whole vocabularies are trained on running text.
