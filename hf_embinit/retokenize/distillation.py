@@ -46,8 +46,9 @@ def token_distillation(
     as the old tokenizer splits them, with the old rows, and as the new one does, with the new rows.
 
     States are compared where a new token ends together with an old one; in a model that looks both ways a
-    new token's state is compared with the mean over the old tokens that share a character with it. AdamW, its
-    rate falling to 0 from `learning_rate` standard deviations of the old rows; texts are cut at `length` tokens.
+    new token's state is compared with the mean over the old tokens that share a character with it. AdamW,
+    its rate falling to 0 from `learning_rate` standard deviations of the old rows; of a text the first
+    `length` tokens count.
     Output rows stay as the method made them, so an output that is tied to the input has to be untied: input
     rows found this way make bad output rows. The published code distils from snippets of each new token and
     trains about as many tokens as are added; here whole vocabularies are trained on running text.
