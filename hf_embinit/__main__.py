@@ -42,6 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         kind = "flag before a command" if argv[0].startswith("-") else "command"
         _complain(str(UnknownNameError(kind, argv[0], COMMANDS)))
         return BAD_COMMAND_LINE
+    if unknown := _unknown_flag(parser, argv):
+        _complain(str(unknown))
+        return BAD_COMMAND_LINE
     try:
         args = parser.parse_args(argv)
     except SystemExit as end:  # --help, --version, or a command line that cannot be read
@@ -102,6 +105,21 @@ def _parser() -> argparse.ArgumentParser:
     for name, command in COMMANDS.items():
         _add_command(parsers, name, command)
     return parser
+
+
+def _unknown_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> UnknownNameError | None:
+    """What is wrong with the first flag of a command line that its command does not have."""
+    (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
+    if not argv or argv[0] not in commands.choices or argv[0] == "train":  # `train` hands its words on
+        return None
+    flags = commands.choices[argv[0]]._option_string_actions
+    words = argv[1 : argv.index("--")] if "--" in argv else argv[1:]
+    for word in words:
+        name = word.split("=")[0]
+        if name.startswith("--") and " " not in word and name not in flags:
+            usual = [flag for flag in flags if flag.startswith("--") and "-" not in flag[2:]]
+            return UnknownNameError(f"flag of `hf-embinit {argv[0]}`", name, usual)
+    return None
 
 
 def _add_command(parsers: Any, name: str, command: Command) -> None:

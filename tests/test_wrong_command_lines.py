@@ -20,7 +20,9 @@ COMMANDS = """
 hf-embinit | the following arguments are required: COMMAND
 hf-embinit lst | Unknown command 'lst'. Did you mean: list?
 hf-embinit --colour | Unknown flag before a command '--colour'
-hf-embinit list --colour | unrecognized arguments: --colour
+hf-embinit list --colour | Unknown flag of `hf-embinit list` '--colour'. Available: --help
+hf-embinit expand model --tokns a | '--tokns'. Did you mean: --tokens
+hf-embinit completion fish | invalid choice: 'fish' (choose from 'bash', 'zsh')
 hf-embinit list glovee* | Unknown init 'glovee'. Did you mean: glove
 hf-embinit list --purpose table_ | invalid choice: 'table_'
 hf-embinit init model --init xavier | required: --output_dir

@@ -9,6 +9,7 @@ from .analyze import ANALYZE
 from .cards import CARDS
 from .checkpoints import EXPAND, INIT, SURGERY
 from .command import Answer, Command, CommandLineError
+from .completion import COMPLETION
 from .pruning import PRUNE
 from .registries import LIST, MANIFEST
 from .retokenizing import EXPLAIN, RETOKENIZE
@@ -33,6 +34,7 @@ COMMANDS = {
     "results": RESULTS,
     "publish": PUBLISH,
     "cards": CARDS,
+    "completion": COMPLETION,
 }
 
 __all__ = ["COMMANDS", "Answer", "Command", "CommandLineError"]

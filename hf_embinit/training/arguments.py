@@ -21,6 +21,24 @@ from ..errors import EmbinitError, InvalidArgumentError
 from ..foreign import reading
 from ..records import NO_EFFECT, remove_empty_runs
 
+_AS_IN_RUN_GLUE = {
+    "model": ["model_name_or_path"],
+    "tokenizer": ["tokenizer_name"],
+    "dataset": ["dataset_name"],
+    "dataset_config": ["dataset_config_name"],
+    "task": ["task_name", "dataset_name"],
+}
+"""Flags of recipes and their names in transformers' own examples, which are read too."""
+
+
+class _Parser(HfArgumentParser):
+    """Reads every flag under its name in transformers' examples, too; its value keeps our name."""
+
+    def add_argument(self, *names: Any, **settings: Any) -> Action:
+        usual = _AS_IN_RUN_GLUE.get(str(names[0]).removeprefix("--"), [])
+        also = [f"--{name}" for u in usual for name in (u, u.replace("_", "-"))]
+        return super().add_argument(*names, *also, **settings)
+
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
     """Shows all defaults but None, and the recipe's docstring with its line breaks."""
@@ -43,10 +61,11 @@ def parse_arguments(
     defaults that go with them. A flag or key that does not exist, a value of the wrong type, and a list that
     is given twice end the program with one line and status 2.
     """
-    parser = HfArgumentParser(list(dataclass_types), description=description, formatter_class=_HelpFormatter)
+    parser = _Parser(list(dataclass_types), description=description, formatter_class=_HelpFormatter)
     parser.usage = "%(prog)s [settings.yaml | settings.json] [--flag value ...]"
     argv = list(sys.argv[1:] if argv is None else argv)
     flags = {action.dest: action for action in parser._actions}
+    flags |= {u: flags[name] for name, usual in _AS_IN_RUN_GLUE.items() if name in flags for u in usual}
     plain: dict[str, Any] = {}
     for action in parser._actions[1:]:  # the first is --help; `--no_x` comes after the `--x` of its name
         plain.setdefault(action.dest, action.default)
@@ -164,10 +183,15 @@ def _read_settings(path: Path, flags: dict[str, Any]) -> dict[str, Any]:
             settings = yaml.safe_load(text)
     if not isinstance(settings, dict):
         raise InvalidArgumentError(f"{str(path)!r} must hold one mapping of flag names to values")
-    for key in settings:
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
         if key not in flags:
             raise InvalidArgumentError(f"{str(path)!r}: " + _unknown_flag([f"--{key}"], flags))
-    return settings
+        name = flags[key].dest
+        if name in found:
+            raise InvalidArgumentError(f"{str(path)!r} gives --{name} twice, once as {key!r}: leave one out")
+        found[name] = value
+    return found
 
 
 def _unknown_flag(unknown: list[str], flags: dict[str, Any]) -> str:

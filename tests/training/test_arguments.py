@@ -93,6 +93,33 @@ def test_default_folders_tell_settings_apart(read) -> None:
     assert read("translate", "--d_model", "64", "--output_dir", "mine")["output_dir"] == "mine"
 
 
+def test_the_names_of_run_glue_are_read_and_recorded_under_ours(read, tmp_path, capsys) -> None:
+    def ours(found):
+        return {name: value for name, value in found.items() if name != "distributed_state"}
+
+    usual = ours(read("classify", "--task", "cola", "--model", "google-bert/bert-base-uncased"))
+    theirs = ["--task_name", "cola", "--model_name_or_path", "google-bert/bert-base-uncased"]
+    assert ours(read("classify", *theirs)) == usual
+    assert ours(read("classify", "--dataset-name", "cola", *theirs[2:])) == usual
+    given = ("--dataset_name", "a/b", "--dataset_config_name=c", "--tokenizer_name", "gpt2")
+    found = read("language_model", *given, "--model_name_or_path", "gpt2")
+    assert [found[n] for n in ("dataset", "dataset_config", "tokenizer", "model")] == [
+        "a/b",
+        "c",
+        "gpt2",
+        "gpt2",
+    ]
+    assert found["output_dir"].startswith("runs/language_model/b-gpt2-kept-seed42")
+    settings = tmp_path / "run.yaml"
+    settings.write_text("model_name_or_path: gpt2\ndataset_name: wikitext-2\n")
+    found = read("expand_vocab", str(settings))
+    assert (found["model"], found["dataset"]) == ("gpt2", "wikitext-2")
+    settings.write_text("model_name_or_path: gpt2\nmodel: gpt3\n")
+    with pytest.raises(SystemExit):
+        read("expand_vocab", str(settings))
+    assert "gives --model twice, once as 'model'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
