@@ -7,7 +7,9 @@ in the examples of the command line. `<...>` in a command stands for something o
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -28,11 +30,15 @@ from hf_embinit.training import arguments
 
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
 SKILL = ROOT / "hf_embinit" / "skills" / "hf-embinit" / "SKILL.md"
-OWN = [ROOT / "README.md", *sorted((ROOT / "hf_embinit" / "guides").glob("*.md")), SKILL]
-GUIDES = [*OWN, *sorted((ROOT / "model_cards").rglob("*.md"))]
+FOLDER = ROOT / "hf_embinit" / "guides"
+OWN = [ROOT / "README.md", ROOT / "recipes" / "README.md", *sorted(FOLDER.glob("*.md")), SKILL]
+CARDS = sorted((ROOT / "model_cards").rglob("*.md"))
+GUIDES = [*OWN, *CARDS]
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 HARMLESS = {"list", "results"}
 """Commands of the command line that only read, and are run."""
+OTHERS = {("hf", "extensions"), ("hf", "download"), ("git", "clone"), ("uv", "build")}
+"""Programs of others, which are not read."""
 LAUNCHER_FLAGS_WITH_VALUE = {
     *(
         "--num_processes",
@@ -109,6 +115,10 @@ def programs(command: str) -> list[list[str]]:
 def without_launcher(words: list[str]) -> list[str]:
     """`accelerate launch --flags recipe.py ...` as `recipe.py ...`."""
     rest = words[2:]
+    if rest[0] == "-m":
+        module, _, name = rest[1].rpartition(".")
+        assert module == "hf_embinit.recipes"
+        return [f"recipes/{name}.py", *rest[2:]]
     while rest and rest[0].startswith("--"):
         rest = rest[2 if rest[0] in LAUNCHER_FLAGS_WITH_VALUE else 1 :]
     return rest
@@ -133,10 +143,11 @@ def read_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         read_command_line(words[2:])
     elif name == "pip":
         read_pip(words)
+    elif name == "uv" and words[1] == "run":
+        rest = [word for word in words[2:] if word != "python"]
+        read_recipe(rest[2:] if rest[0] in ("--extra", "--find-links") else rest, monkeypatch)
     else:
-        assert (name, words[1]) in {("hf", "extensions"), ("git", "clone")} or name in ("cd", "cat", "ls"), (
-            f"no check for {shlex.join(words)}"
-        )
+        assert (name, words[1]) in OTHERS or name in ("cd", "cat", "ls"), f"no check for {shlex.join(words)}"
 
 
 def read_command_line(argv: list[str]) -> None:
@@ -180,28 +191,102 @@ def read_recipe(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         module.main()
 
 
-def python_blocks() -> list[tuple[str, str | None]]:
-    """(code, what a `text` block right below says that it prints) of README and guides."""
-    pattern = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
-    found = [block for guide in OWN for block in pattern.findall(guide.read_text(encoding="utf-8"))]
-    return [(code, output or None) for code, output in found]
+FENCE = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
+PAGES = [guide for guide in OWN if FENCE.search(guide.read_text(encoding="utf-8"))]
+DRIVER = """
+import contextlib, io, json, os, runpy, shlex, sys
+import datasets, peft, torch, transformers
+import transformers.models.auto.modeling_auto, transformers.models.bert.modeling_bert, transformers.trainer
+from transformers.models.gpt2 import modeling_gpt2
+assert not any(name.startswith("hf_embinit") for name in sys.modules)
+
+def run(program):
+    names, printed = {"__name__": "__main__"}, []
+    for language, code in program:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            if language == "python":
+                exec(compile(code, "<block>", "exec"), names)
+            else:
+                name, *words = shlex.split(code)
+                if name == "hf-embinit":
+                    from hf_embinit.__main__ import main
+                    main(words)
+                else:
+                    sys.argv = words
+                    with contextlib.suppress(SystemExit):
+                        runpy.run_path(words[0], run_name="__main__")
+        printed.append(out.getvalue())
+    return printed
+
+for folder, program in json.load(sys.stdin):
+    if os.fork() == 0:
+        code = 1
+        try:
+            os.chdir(folder)
+            os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT), 2)
+            with open("printed.json", "w") as file:
+                json.dump(run(program), file)
+            code = 0
+        except BaseException:
+            import traceback
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    os.wait()
+"""
+"""One process that has imported what is slow and nothing of this package, and is forked for each page."""
 
 
-@pytest.mark.parametrize(("code", "output"), python_blocks())
-def test_python_blocks_run_offline_in_a_fresh_process(code: str, output: str | None, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
+def steps(page: Path) -> list[tuple[str, str, str | None]]:
+    """(language, code, what it prints or None) of the Python blocks and the console commands of a page."""
+    found: list[tuple[str, str, str | None]] = []
+    for language, code, output in FENCE.findall(page.read_text(encoding="utf-8")):
+        if language == "python":
+            found.append((language, code, output or None))
+            continue
+        for part in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+            command, _, output = part.replace("\\\n", " ").partition("\n")
+            assert re.match(r"hf-embinit \w|python recipes/\w+\.py ", command), command
+            found.append((language, command, output))
+    return found
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
+    """Page -> the folder where its steps ran, from top to bottom."""
+    if not hasattr(os, "fork"):
+        pytest.skip("no fork here")
+    made = {page: tmp_path_factory.mktemp(page.stem) for page in PAGES}
+    for folder in made.values():
+        (folder / "recipes").symlink_to(ROOT / "recipes")
+    programs = [(str(made[page]), [(lang, code) for lang, code, _ in steps(page)]) for page in PAGES]
+    subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps(programs),
         text=True,
-        timeout=250,
-        cwd=tmp_path,
-        env={**os.environ, **OFFLINE},
+        timeout=280,
+        env={**os.environ, **OFFLINE, "HF_EMBINIT_DATA": "", "PYTHONPATH": str(ROOT)},
     )
-    assert done.returncode == 0, f"{code}\n{done.stderr[-2000:]}"
-    assert output is None or done.stdout == output
+    return made
 
 
-@pytest.mark.parametrize("guide", GUIDES[1:], ids=lambda guide: guide.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_does_offline_what_it_shows(page: Path, folders: dict[Path, Path]) -> None:
+    """Its Python and its console commands, in one process and one folder. `...` in an output is anything."""
+    if "from trl" in page.read_text(encoding="utf-8"):
+        pytest.importorskip("trl")
+    printed = folders[page] / "printed.json"
+    errors = folders[page] / "stderr"
+    assert printed.exists() and printed.stat().st_size, errors.read_text()[-3000:] if errors.exists() else ""
+    checker = doctest.OutputChecker()
+    for (_, code, shown), out in zip(steps(page), json.loads(printed.read_text()), strict=True):
+        same = shown is None or checker.check_output(shown, out, doctest.ELLIPSIS)
+        assert same, f"{code}\nprints\n{out}\nand not\n{shown}"
+
+
+@pytest.mark.parametrize("guide", CARDS, ids=lambda guide: guide.name)
 def test_python_of_cards_is_python(guide: Path) -> None:
     """Cards load checkpoints from the Hub, which tests do not have: other tests load what a card is of."""
     for code in blocks(guide, "python"):
@@ -252,21 +337,11 @@ def run_command(words: list[str]) -> str:
     return done.stdout
 
 
-SHOWN = [(command, output) for guide in GUIDES for command, output in shown_output(guide)]
-
-
-@pytest.mark.parametrize(("command", "output"), SHOWN, ids=[command for command, _ in SHOWN])
-def test_shown_output_is_what_is_printed(command, output) -> None:
-    name, *words = shlex.split(command)
-    assert name == "hf-embinit" and words[0] in HARMLESS, "show the output of commands that tests can run"
-    assert run_command(words).strip() == output.strip()
-
-
 def test_the_collector_finds_what_the_readme_shows() -> None:
     commands = [command for where, command in documented_commands() if where == "README.md"]
     assert any("recipes/translate.py --init glove_xavier" in command for command in commands)
     assert any(command.endswith("-m pytest") for command in commands)
-    assert any(command.startswith("python -m hf_embinit") for command in commands)
+    assert any(command.startswith("hf-embinit doctor") for command in commands)
     assert {recipe.name for recipe in RECIPES} <= {where for where, _ in documented_commands()}
 
 
@@ -288,7 +363,7 @@ def test_a_wrong_command_is_noticed(command, monkeypatch) -> None:
 
 
 def test_every_test_that_a_guide_names_is_there() -> None:
-    text = OWN[1].read_text(encoding="utf-8")
+    text = (FOLDER / "troubleshooting.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text)
     assert len(named) > 40
     for file, name in named:

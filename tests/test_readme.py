@@ -1,4 +1,4 @@
-"""The README says what the code and the committed records say; `test_guides` runs its code."""
+"""README and guides say what the code and the committed records say; `test_guides` runs their code."""
 
 from __future__ import annotations
 
@@ -14,35 +14,71 @@ from builders import ROOT
 
 from hf_embinit import list_initializers
 from hf_embinit.__main__ import COMMANDS, _parser
-from hf_embinit.cards import PAPERS, render_readme
+from hf_embinit.cards import PAPERS, render_page
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDES = "hf_embinit/guides"
+PAGES = ("README.md", "recipes/README.md", f"{GUIDES}/initialisers.md", f"{GUIDES}/api.md")
+"""Those with generated parts."""
+TEXT = {page: (ROOT / page).read_text(encoding="utf-8") for page in PAGES}
+README = TEXT["README.md"]
 
 
-def block(name: str) -> list[list[str]]:
-    """The cells of each row of a table of the README, without its head."""
-    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", README, re.DOTALL)
-    assert found, f"README.md has no block {name}"
+def block(page: str, name: str) -> list[list[str]]:
+    """The cells of each row of a table of a page, without its head."""
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- end -->", TEXT[page], re.DOTALL)
+    assert found, f"{page} has no block {name}"
     rows = [line.strip("| ").split(" | ") for line in found[1].splitlines() if line.startswith("|")]
     return [cells for cells in rows if not set("".join(cells)) <= set("-: ")][1:]
 
 
-def test_generated_blocks_are_up_to_date() -> None:
-    again = "run `hf-embinit cards recipes/results model_cards --readme README.md`"
-    assert render_readme(README, ROOT / "recipes" / "results") == README, again
-    without_a_row = re.sub(r"\n\| `glove_orthogonal` .*", "", README)
-    assert without_a_row != README == render_readme(without_a_row, ROOT / "recipes" / "results")
+@pytest.mark.parametrize("page", PAGES)
+def test_generated_parts_are_up_to_date(page: str) -> None:
+    again = f"run `hf-embinit cards recipes/results model_cards --pages {' '.join(PAGES)}`"
+    assert render_page(TEXT[page], ROOT / "recipes" / "results") == TEXT[page], again
+
+
+def test_every_page_with_generated_parts_is_one_of_these() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("recipes/*.md"), *ROOT.glob("hf_embinit/**/*.md")]
+    found = {p.relative_to(ROOT).as_posix() for p in pages if "<!-- end -->" in p.read_text(encoding="utf-8")}
+    assert found == set(PAGES)
+
+
+def test_a_row_that_is_gone_comes_back() -> None:
+    text = TEXT[f"{GUIDES}/initialisers.md"]
+    without_a_row = re.sub(r"\n\| `glove_orthogonal` .*", "", text)
+    assert without_a_row != text == render_page(without_a_row, ROOT / "recipes" / "results")
+
+
+def test_the_readme_is_read_in_a_minute() -> None:
+    assert len(README.splitlines()) <= 150
+
+
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    pages = {ROOT / page for page in PAGES} | {*ROOT.glob("hf_embinit/**/*.md"), *ROOT.glob(".github/*.md")}
+    for page in sorted(pages):
+        text = page.read_text(encoding="utf-8")
+        for target, _, anchor in re.findall(r"\]\(((?!http)[^)#\s]*)(#([\w-]+))?\)", text):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name}: {target}"
+            if anchor:
+                heads = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+                names = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
+                assert anchor in names, f"{page.name}: {target}#{anchor}"
 
 
 def test_a_mark_without_an_end_hides_no_block() -> None:
     text = "<!-- tests -->\nby hand\n\n<!-- initialisers -->\nSTALE\n<!-- end -->\n"
-    made = render_readme(text, ROOT / "recipes" / "results")
+    made = render_page(text, ROOT / "recipes" / "results")
     assert made.startswith("<!-- tests -->\nby hand\n\n<!-- initialisers -->\n") and "STALE" not in made
     assert "| `xavier` |" in made
 
 
-def test_every_initialiser_stands_in_the_readme_once() -> None:
-    names = [name.strip("`") for cells in block("initialisers") for name in cells[0].split(", ")]
+def test_every_initialiser_stands_in_its_table_once() -> None:
+    names = [
+        name.strip("`")
+        for cells in block(f"{GUIDES}/initialisers.md", "initialisers")
+        for name in cells[0].split(", ")
+    ]
     assert sorted(names) == sorted(name for r in list_initializers() for name in (r.name, *r.aliases))
 
 
@@ -56,13 +92,44 @@ def test_the_results_are_those_of_the_records() -> None:
         scores[key].append(record["metrics"]["test_bleu"])
     for (dataset, epochs, init), values in scores.items():
         mean = f"{statistics.fmean(values):.2f}"
-        rows = [cells for cells in block("results") if {dataset, epochs, init} <= set(cells)]
+        rows = [
+            cells for cells in block("recipes/README.md", "results") if {dataset, epochs, init} <= set(cells)
+        ]
         assert any(cell.split(" (")[0] == mean for cells in rows for cell in cells), (dataset, init, mean)
         assert any(str(len(values)) in cells for cells in rows)
 
 
+def test_the_findings_are_those_of_the_records() -> None:
+    """Computed here from the files of the records alone, not by what renders them."""
+    shown = {cells[0].split(",")[0]: (cells[3], cells[5]) for cells in block("README.md", "findings")}
+    results = ROOT / "recipes" / "results"
+
+    def records(folder: str) -> list[dict]:
+        paths = sorted((results / folder).rglob("results.json"))
+        return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+    def of(found: list[dict], key: str, init: str, digits: int) -> str:
+        values = [r["metrics"][key] for r in found if r["init"] == init]
+        return f"{statistics.fmean(values):.{digits}f} ({statistics.stdev(values):.{digits}f})"
+
+    trained = ("xavier", "glove_xavier")
+    captions = records("translate")
+    assert shown["captions"] == tuple(of(captions, "test_bleu", init, 1) for init in trained)
+    new, key = records("expand_vocab-stories260K-distinct"), "validation_bits_per_byte"
+    assert shown["50 new tokens in stories260K"] == tuple(of(new, key, i, 2) for i in ("default", "mean"))
+    runs = [r for r in records("reproduce/runs/translate") if r["dataset"] == "multi30k"]
+    for init, cell in zip(trained, shown["Multi30k"], strict=True):
+        firsts = [
+            r for r in runs if (r["init"], r["seed"]) == (init, 1)
+        ]  # one of them has the others' settings
+        rest = [r for r in runs if r["init"] == init and r["seed"] in (2, 3)]
+        assert cell in {of([first, *rest], "test_bleu_tokenized", init, 1) for first in firsts}
+
+
 def test_accuracies_with_another_tokenizer_are_those_of_the_records() -> None:
-    (text,) = re.findall(r"^It learns 4,000 German.*?instead of \d+\n", README, re.DOTALL | re.MULTILINE)
+    (text,) = re.findall(
+        r"^It learns 4,000 German.*?instead of \d+\n", TEXT["recipes/README.md"], re.DOTALL | re.MULTILINE
+    )
     said = re.search(r"in (\d+) of\n?\s*100 cases, with its English tokenizer in (\d+) ", text)
     more = re.search(r"in (\d+) instead of (\d+)\n", text)
     assert said and more
@@ -85,7 +152,7 @@ def test_every_function_and_command_of_the_papers_table_exists(code: str) -> Non
 
 def test_every_study_stands_in_the_papers_table() -> None:
     files = (ROOT / "hf_embinit" / "studies").glob("*.yaml")
-    commands = {cells[-1] for cells in block("papers")}
+    commands = {cells[-1] for cells in block(f"{GUIDES}/initialisers.md", "papers")}
     assert {f"`python recipes/reproduce.py {path.stem}`" for path in files} <= commands
 
 

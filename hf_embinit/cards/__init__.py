@@ -1,12 +1,12 @@
-"""Model cards of runs and tables, their publication on the Hub, and README tables made from records.
+"""Model cards of runs and tables, their publication on the Hub, and pages made from records.
 
 Nothing here trains or measures: numbers come from records. Commits are made by `hf_embinit.hub`.
 """
 
 from .cards import CARD_SAMPLES, hub_dataset, render_card, run_pages, write_card
 from .embeddings_publishing import prepare_vectors_push, publish_embeddings
+from .pages import PAPERS, render_page
 from .publishing import Publication, PushTarget, planned_files, prepare_push, publish
-from .readme import PAPERS, render_readme
 from .reference_cards import reference_cards, write_reference_cards
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "publish_embeddings",
     "reference_cards",
     "render_card",
-    "render_readme",
+    "render_page",
     "run_pages",
     "write_card",
     "write_reference_cards",

@@ -1,4 +1,4 @@
-"""`cards`: writes the cards and README tables of a project from its records."""
+"""`cards`: writes the cards of a project from its records, and the generated parts of its pages."""
 
 from __future__ import annotations
 
@@ -16,32 +16,35 @@ def _flags(parser: ArgumentParser) -> None:
         "folder", help="folder of the cards: theirs are written, those of runs that are gone removed"
     )
     flag(
-        parser, "readme", help="README whose generated tables are written again, between <!-- name --> marks"
+        parser,
+        "pages",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="pages whose generated parts are written again, between <!-- name --> and <!-- end -->",
     )
 
 
 def _run(args: Namespace) -> Answer:
-    from ..cards import render_readme, write_reference_cards
+    from ..cards import render_page, write_reference_cards
     from ..records import write_text
 
-    readme = None
-    if args.readme:
-        with reading(f"--readme {args.readme}", DataNotFoundError):
-            text = Path(args.readme).read_text(encoding="utf-8")
-        readme = render_readme(text, Path(args.results))
+    pages = {}
+    for page in args.pages:
+        with reading(f"--pages {page}", DataNotFoundError):
+            pages[page] = render_page(Path(page).read_text(encoding="utf-8"), Path(args.results))
     written = write_reference_cards(args.results, args.folder)
-    lines = [f"{len(written)} cards in {args.folder}"]
-    if readme is not None:
-        write_text(args.readme, readme)
-        lines.append(f"tables of {args.readme}")
-    return Answer("\n".join(lines), {"cards": written, "readme": args.readme})
+    for page, text in pages.items():
+        write_text(page, text)
+    lines = [f"{len(written)} cards in {args.folder}", *(f"tables of {page}" for page in pages)]
+    return Answer("\n".join(lines), {"cards": written, "pages": args.pages})
 
 
 CARDS = Command(
-    summary="render model cards, and the tables of a README, from run records",
+    summary="render model cards, and the generated parts of pages, from run records",
     description="Renders the card of every run record below a folder, with an index, and the generated "
-    "tables of a README. The same records give the same text.",
-    examples=("hf-embinit cards recipes/results model_cards --readme README.md",),
+    "parts of pages. The same records give the same text.",
+    examples=("hf-embinit cards recipes/results model_cards --pages README.md recipes/README.md",),
     add_flags=_flags,
     run=_run,
 )

@@ -1,18 +1,22 @@
-"""The generated tables of the README: initialisers, papers, results.
+"""The generated parts of README and guides: initialisers, papers, results, the API.
 
 A block lies between `<!-- name -->` and `<!-- end -->`; everything else is written by hand.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean, stdev
 
 from ..display import markdown_table
 from ..records import read_records, results_table
 from ..retokenize import list_initializers
 from ..studies import list_studies, load_study
+from .api import render_api
 
 _BLOCK = re.compile(r"(<!-- (\w+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 """From a mark to the next one, which must be `end`: other marks are left alone."""
@@ -63,12 +67,14 @@ PAPERS = [
 """Part of a paper, what it is, and the function or command that does it."""
 
 
-def render_readme(text: str, results: Path) -> str:
-    """The text of the README with its generated blocks renewed; `results` is the folder of the run records.
+def render_page(text: str, results: Path) -> str:
+    """The text of a page with its generated blocks renewed; `results` is the folder of the run records.
 
     Blocks of other names stay as they are.
     """
     make: dict[str, Callable[[], str]] = {
+        "api": render_api,
+        "findings": lambda: _findings(results),
         "initialisers": _initialisers,
         "papers": _papers,
         "results": lambda: "\n".join(results_table(read_records(results / name)) for name in _SHOWN_RESULTS),
@@ -79,6 +85,44 @@ def render_readme(text: str, results: Path) -> str:
         return f"{start}\n{make[name]()}\n{end}" if name in make else f"{start}{old}{end}"
 
     return _BLOCK.sub(block, text)
+
+
+def _findings(results: Path) -> str:
+    """One line a finding: what is usual, what is better, over how many seeds, and where it stands."""
+    kept = [(r.init, r.metrics["test_bleu"]) for r in read_records(results / "translate")]
+    captions = [[score for init, score in kept if init == name] for name in ("xavier", "glove_xavier")]
+    with open(results / "reproduce" / "table1" / "table.csv", encoding="utf-8") as file:
+        cells = {(r["column"], r["row"], r["value"]): r for r in csv.DictReader(file)}
+    multi30k = [cells["multi30k", f"words-{name}", "BLEU"] for name in ("xavier", "glove_xavier")]
+    new = [
+        [
+            json.loads(path.read_text(encoding="utf-8"))["metrics"]["validation_bits_per_byte"]
+            for path in sorted((results / "expand_vocab-stories260K-distinct").glob(f"*/{name}/results.json"))
+        ]
+        for name in ("default", "mean")
+    ]
+    german = json.loads((results / "retokenize" / "german" / "results.json").read_text(encoding="utf-8"))
+    found = [f"{100 * german['metrics'][f'{when}_accuracy']:.0f}" for when in ("before", "step_0")]
+    shown = [f"{float(cell['mean']):.1f} ({float(cell['sd']):.1f})" for cell in multi30k]
+    rows = [
+        ["captions, German to English", "test BLEU", "`xavier`", _mean(captions[0], 1), "`glove_xavier`",
+         _mean(captions[1], 1), f"{len(captions[0])}, {len(captions[1])}",
+         "[records](recipes/README.md#results)"],
+        ["Multi30k, 5 epochs of the paper's 20", "test BLEU on its own tokens", "`xavier`", shown[0],
+         "`glove_xavier`", shown[1], multi30k[0]["n"],
+         "[Table 1](recipes/results/reproduce/table1/table.md)"],
+        ["50 new tokens in stories260K, 500 steps", "bits per byte, less is better", "`default`",
+         _mean(new[0], 2), "`mean`", _mean(new[1], 2), f"{len(new[0])}",
+         "[records](recipes/results/expand_vocab-stories260K-distinct/README.md)"],
+        ["English sentence encoder reads German, no training", "right caption found, of 100",
+         "its own tokenizer", found[0], "`trans_tokenizer`", found[1], "1",
+         "[record](recipes/results/retokenize/german/results.json)"],
+    ]  # fmt: skip
+    return markdown_table(["what", "score", "usual", "", "instead", "", "seeds", "more"], rows)
+
+
+def _mean(values: Sequence[float], digits: int) -> str:
+    return f"{fmean(values):.{digits}f} ({stdev(values):.{digits}f})"
 
 
 def _initialisers() -> str:
