@@ -139,8 +139,8 @@ hf-embinit publish model user/x --dry_run | model/results.json does not exist
 hf-embinit cards nowhere o | no run's results.json below 'nowhere'
 hf-embinit cards results o | no run's results.json below 'results'
 hf-embinit cards run file | a part of this path is a file
-hf-embinit cards run o --readme nowhere.md | --readme nowhere.md cannot be read
-hf-embinit cards run o --readme full | --readme full cannot be read
+hf-embinit cards run o --pages nowhere.md | --pages nowhere.md cannot be read
+hf-embinit cards run o --pages full | --pages full cannot be read
 """
 RECIPES = """
 translate.py --initt glove | unknown argument '--initt'. Did you mean: --init?
