@@ -6,7 +6,9 @@ number of rows, and gives their ids as tokens to train, beside those of the chat
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +18,7 @@ from ..tables import EmbeddingTables
 from ..tokens import copy_tokenizer
 from .request import Request
 
+_MODULE = "trl.chat_template_utils"
 _NAME = "clone_chat_template"
 _wrapped: list[tuple[Any, Any]] = []
 """The function of TRL and what stands in its place, while `patched` is active somewhere."""
@@ -23,7 +26,10 @@ _wrapped: list[tuple[Any, Any]] = []
 
 def wrap_trl(request_of: Callable[[Any], Request | None]) -> None:
     """Wraps the function in every module that has it, if TRL is imported; each call asks `request_of`."""
-    original = getattr(sys.modules.get("trl.chat_template_utils"), _NAME, None)
+    if "trl" in sys.modules:  # it imports its parts on first use, which may be inside `patched`
+        with contextlib.suppress(ImportError):
+            importlib.import_module(_MODULE)
+    original = getattr(sys.modules.get(_MODULE), _NAME, None)
     if callable(original) and not _wrapped:
         wrapper = _wrapper(original, request_of)
         _wrapped.append((original, wrapper))

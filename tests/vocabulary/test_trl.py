@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 
 import pytest
 import torch
@@ -174,6 +175,19 @@ def test_a_cloned_chat_template_cuts_no_row_off_and_trains_no_dummy(kind, tmp_pa
         assert torch.equal(parameter, before), name
     assert trl.clone_chat_template is clone_chat_template
     assert vars(trl.chat_template_utils)["clone_chat_template"] is clone_chat_template
+
+
+def test_a_template_is_cloned_first_inside_patched(tmp_path, monkeypatch) -> None:
+    """TRL imports its parts on first use: in a script, that is after `patched` began."""
+    m, t = model("gpt2", 320), tokenizer("byte_level")
+    assert trl.clone_chat_template and trl.chat_template_utils
+    for name in ("clone_chat_template", "chat_template_utils"):
+        monkeypatch.delitem(vars(trl), name)
+    monkeypatch.delitem(sys.modules, "trl.chat_template_utils")
+    with patched():
+        m, t, added = trl.clone_chat_template(m, t, chat_source(tmp_path))
+    assert t.convert_ids_to_tokens(added) == ["<|turn|>", "<|over|>"]
+    assert not hasattr(trl.clone_chat_template, "__wrapped__")
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["tokenizer", "no tokenizer"])
