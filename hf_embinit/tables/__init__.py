@@ -13,14 +13,16 @@ from .discovery import unwrap
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .meta_models import quiet_loading
 from .positions import input_positions
-from .safetensors_files import StoredTensor, read_checkpoint_files, read_shard
+from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor
 from .ties import own_parameter, untie_configuration, untied
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
 __all__ = [
+    "INDEX",
     "RESERVED_NAMES",
+    "WEIGHTS",
     "EmbeddingTables",
     "Location",
     "ResizePlan",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,8 +107,13 @@ class CheckpointFiles:
         return {tensor.name: tensor for shard in self.shards for tensor in shard.tensors}
 
 
-def read_checkpoint_files(folder: str | os.PathLike[str]) -> CheckpointFiles:
+def read_checkpoint_files(
+    folder: str | os.PathLike[str], only: Collection[str] | None = None
+) -> CheckpointFiles:
     """The headers of a checkpoint's safetensors, checked against each other, the index and the files' sizes.
+
+    `only` are the files of the index that are looked at, all by default: of a checkpoint on the Hub some are
+    here.
 
     Raises `NoSafetensorsError` for a folder that has none, `DataNotFoundError` for one that lacks a file of
     its index, and `VectorFileError` for what is damaged: one sentence that names the file.
@@ -121,6 +127,8 @@ def read_checkpoint_files(folder: str | os.PathLike[str]) -> CheckpointFiles:
             f"{folder} has neither {WEIGHTS} nor {INDEX}: save the model with save_pretrained first"
         )
     weight_map, index = read_weight_map(path), read_json(path)
+    if only is not None:
+        weight_map = {tensor: name for tensor, name in weight_map.items() if name in only}
     names = list(dict.fromkeys(weight_map[tensor] for tensor in sorted(weight_map)))
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:

@@ -322,6 +322,8 @@ def test_a_model_with_an_adapter_is_looked_at_through_it(tmp_path) -> None:
 ON_THE_HUB = """
 import sys
 from hf_embinit.__main__ import main
+sharded = main(["doctor", "user/sharded"]), main(["compare", "user/sharded", "user/sharded", "--k", "2"])
+assert sharded == (0, 0)
 print(main(["doctor", "user/good"]), main(["doctor", "user/adapter"]), main(["doctor", "user/none"]))
 """
 
@@ -330,8 +332,15 @@ def test_hub_ids(tmp_path) -> None:
     good = saved(tmp_path / "good")
     folder, _ = adapter(tmp_path / "adapters", carried=True)
     edit(folder / "adapter_config.json", base_model_name_or_path="user/good")
+    m = model("llama", 320)
+    m.save_pretrained(tmp_path / "sharded", max_shard_size="3KB")
+    tokenizer("byte_level").save_pretrained(tmp_path / "sharded")
+    files = json.loads((tmp_path / "sharded" / "model.safetensors.index.json").read_text())["weight_map"]
+    of_tables = {files["model.embed_tokens.weight"], files["lm_head.weight"]}
+    assert len(set(files.values())) > len(of_tables)
     with loopback_hub() as hub:
         hub.add_folder("user/good", good)
+        hub.add_folder("user/sharded", tmp_path / "sharded")
         hub.add_folder("user/adapter", folder)
         done = subprocess.run(
             [sys.executable, "-c", ON_THE_HUB],
@@ -343,6 +352,7 @@ def test_hub_ids(tmp_path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assert "nothing found" in done.stdout and done.stdout.strip().endswith("0 0 1"), done.stdout
     assert "user/none" in done.stderr and "Traceback" not in done.stderr
+    assert {file for file in hub.downloads if file.startswith("model-0")} == of_tables
 
 
 # --- repair, the measure, wrong calls

@@ -23,6 +23,7 @@ from ...tables import (
     read_shard,
     unusable_rows,
 )
+from ...vectors import read_weight_map
 
 ROLES = ("pad", "bos", "eos", "unk", "sep", "cls", "mask")
 _NORMS = ("norm", "ln_", ".ln")
@@ -35,10 +36,11 @@ class Stored:
     tensors: dict[str, StoredTensor]
 
     @classmethod
-    def of_folder(cls, folder: Path) -> Stored | None:
-        """Reads the headers; None without safetensors. Raises `EmbinitError` for damaged or missing ones."""
+    def of_folder(cls, folder: Path, files: list[str] | None = None) -> Stored | None:
+        """Reads the headers, of `files` alone if given; None without safetensors. Raises `EmbinitError` for
+        damaged or missing ones."""
         try:
-            return cls(read_checkpoint_files(folder).tensors)
+            return cls(read_checkpoint_files(folder, files).tensors)
         except NoSafetensorsError:
             return None
 
@@ -144,23 +146,44 @@ class Case:
                 yield tensor
 
 
-def case_of_files(folder: Path, config: Any, tokenizer: Any) -> Case | None:
-    """The case of a folder whose files tell enough: each table stands in a safetensors file, in its size.
+def files_of_tables(index: Path, config: Any) -> list[str] | None:
+    """The files of an index that hold the tables; None where the model must be loaded to know."""
+    of_tensor = read_weight_map(index)
+    case = _without_values(index.parent, config, None, Stored(dict.fromkeys(of_tensor)))  # type: ignore[arg-type]
+    if case is None:
+        return None
+    assert case.stored is not None
+    names = {place.name for table in case.tables.tables for place in table.tied.locations}
+    found = {case.stored.find(name) for name in (*names, *(table.name for table in case.tables.tables))}
+    return sorted({of_tensor[name] for name in found if name is not None})
 
-    None where the model must be loaded to know. Raises `EmbinitError` for files that are damaged or missing.
-    """
+
+def _without_values(folder: Path, config: Any, tokenizer: Any, stored: Stored) -> Case | None:
+    """A case whose model is on the meta device; None for classes that cannot be built there."""
     import transformers
 
-    stored = Stored.of_folder(folder)
     found = getattr(transformers, next(iter(config.architectures or ()), ""), None)
-    if stored is None or found is None:
+    if found is None:
         return None
     try:
         with torch.device("meta"):
             model = found(config)
-        case = Case(str(folder), model, EmbeddingTables(model), tokenizer, stored)
-    except Exception:  # classes that cannot be built on the meta device, or that ask for packages
+        return Case(str(folder), model, EmbeddingTables(model), tokenizer, stored)
+    except Exception:  # some ask for packages
         return None
+
+
+def case_of_files(folder: Path, config: Any, tokenizer: Any, files: list[str] | None = None) -> Case | None:
+    """The case of a folder whose files tell enough: each table stands in a safetensors file, in its size.
+
+    `files` are those of a sharded checkpoint that are here, all by default. None where the model must be
+    loaded to know. Raises `EmbinitError` for files that are damaged or missing.
+    """
+    stored = Stored.of_folder(folder, files)
+    case = None if stored is None else _without_values(folder, config, tokenizer, stored)
+    if stored is None or case is None:
+        return None
+    model = case.model
     names = {table.name: case.stored_name(table) for table in case.tables.own_tables}
     for table in case.tables.own_tables:
         name = names[table.name]

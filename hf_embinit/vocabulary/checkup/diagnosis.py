@@ -14,10 +14,11 @@ from ...foreign import reason
 from ...hub import hub_snapshot, load_pretrained_tokenizer
 from ...resize import fill_report
 from ...rows import RowRequest, make_rows
-from ...tables import EmbeddingTables, RowsOf, quiet_loading, unwrap
+from ...tables import INDEX, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
+from ...vectors import read_weight_map
 from ..adapters import bare_tables
 from . import adapter, loading, rows, sizes, tokens
-from .case import Case, case_of_files
+from .case import Case, case_of_files, files_of_tables
 from .finding import SEVERITIES, Finding
 
 CHECKS: list[Callable[[Case], Iterator[Finding]]] = [
@@ -26,8 +27,8 @@ CHECKS: list[Callable[[Case], Iterator[Finding]]] = [
     *rows.CHECKS,
     *tokens.CHECKS,
 ]
-_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
-"""What a checkpoint is read from."""
+_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "adapter_model.safetensors", "embinit.safetensors")
+"""What a checkpoint or an adapter on the Hub is read from, beside weights."""
 
 
 @checked
@@ -37,9 +38,10 @@ def doctor(
     """What is wrong with a model and its tokenizer, worst first; empty when nothing was found.
 
     `model` is a model, an adapter's PEFT model, or the folder or Hub id of a checkpoint or an adapter, whose
-    tokenizer is its own unless given. Of a folder the files are read, each table by itself; the model is
-    built only where they do not tell enough. Files that cannot be loaded are a finding, too. Changes nothing.
-    Raises `DataNotFoundError` for a Hub id that is not to be had, `InvalidArgumentError` for anything else.
+    tokenizer is its own unless given. Of a folder the files are read, each table by itself, and of a Hub id
+    only the files that hold tables; the model is built only where they do not tell enough. Files that cannot
+    be loaded are a finding, too. Changes nothing. Raises `DataNotFoundError` for a Hub id that is not to be
+    had, `InvalidArgumentError` for anything else.
     """
     found: list[Finding] = []
     if isinstance(model, nn.Module):
@@ -52,9 +54,10 @@ def doctor(
     elif not str(model):
         raise InvalidArgumentError(f"model={model!r}: expected a model, a folder or a Hub id")
     else:
-        folder = Path(model) if Path(model).is_dir() else hub_snapshot(str(model), _FILES)
+        hub_id = None if Path(model).is_dir() else str(model)
+        folder = Path(model) if hub_id is None else hub_snapshot(hub_id, _SMALL_FILES)
         tokenizer = _own_tokenizer(folder, found, trust_remote_code) if tokenizer is None else tokenizer
-        case = _case_of_folder(folder, tokenizer, found, trust_remote_code)
+        case = _case_of_folder(folder, hub_id, tokenizer, found, trust_remote_code)
     if case is not None:
         checks: Sequence[Any] = CHECKS if isinstance(case, Case) else adapter.CHECKS
         for check in checks:
@@ -158,7 +161,9 @@ def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) 
     return tokenizer
 
 
-def _case_of_folder(folder: Path, tokenizer: Any, found: list[Finding], trust_remote_code: bool) -> Any:
+def _case_of_folder(
+    folder: Path, hub_id: str | None, tokenizer: Any, found: list[Finding], trust_remote_code: bool
+) -> Any:
     """The case of a checkpoint or an adapter; None, and a finding, for one that cannot be read."""
     import transformers
 
@@ -166,13 +171,25 @@ def _case_of_folder(folder: Path, tokenizer: Any, found: list[Finding], trust_re
         if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
             return adapter.adapter_case(folder, tokenizer)
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
-        case = case_of_files(folder, config, tokenizer)
+        files = None if hub_id is None else _fetch(hub_id, folder, config, tables_alone=True)
+        case = case_of_files(folder, config, tokenizer, files)
+        if case is None and hub_id is not None:
+            _fetch(hub_id, folder, config, tables_alone=False)
         return case if case is not None else _loaded(folder, config, tokenizer, found, trust_remote_code)
     except Exception as error:  # whatever is wrong with the files
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         message = f"{folder} cannot be loaded: {line}"
         found.append(Finding("error", "cannot_be_loaded", message, "Save the model again"))
     return None
+
+
+def _fetch(hub_id: str, folder: Path, config: Any, *, tables_alone: bool) -> list[str] | None:
+    """Puts weights into a snapshot of the Hub; gives the files of a sharded one that hold its tables."""
+    index = folder / INDEX
+    files = files_of_tables(index, config) if tables_alone and index.is_file() else None
+    every = sorted(set(read_weight_map(index).values())) if index.is_file() else [WEIGHTS]
+    hub_snapshot(hub_id, [*_SMALL_FILES, *(files or every)], revision=folder.name)
+    return files
 
 
 def _loaded(folder: Path, config: Any, tokenizer: Any, found: list[Finding], trust_remote_code: bool) -> Case:
