@@ -123,6 +123,10 @@ def _refuse_odd_table(table: Table) -> None:
                 f"{location.name} is copied by an adapter: change the vocabulary before that"
             )
         tensor: Any = location.tensor
+        if getattr(location.module, "_hf_tp_plan", None) and not is_sharded(tensor):
+            raise UnsupportedModelError(  # transformers before its tensor parallelism was one of DTensors
+                f"{location.name} is this process's part of a table under tensor parallelism: {BEFORE}"
+            )
         values = tensor.to_local() if is_sharded(tensor) else tensor.data
         plain = type(values) in (Tensor, StoredRows) and tensor.is_floating_point()
         if not plain or getattr(location.module, "quant_mode", False) or location.tensor.element_size() < 2:

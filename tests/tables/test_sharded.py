@@ -107,7 +107,7 @@ else:
     raise AssertionError("sharded rows were kept")
 
 # tensor parallelism
-whole, model = pair(llama)
+whole, model = pair(llama, vocab_size=V + 1)  # transformers 5.16 wants rows that the processes divide
 if rank == 0:
     whole.save_pretrained(f"{folder}/m")
 dist.barrier()
@@ -149,6 +149,7 @@ def test_every_process_makes_the_same_rows_and_training_goes_on(tmp_path: Path) 
         assert json.loads((tmp_path / name / "config.json").read_text())["vocab_size"] == V + 6
 
 
+@pytest.mark.needs("transformers>=5.16")  # 5.6 gives accelerate no model that is on the disk as a whole
 @pytest.mark.parametrize("tie", [False, True])
 def test_what_is_on_the_disk_grows_as_in_memory(tie: bool, tmp_path: Path) -> None:
     llama(tie_word_embeddings=tie).save_pretrained(tmp_path / "m")
