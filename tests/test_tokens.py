@@ -392,6 +392,8 @@ def test_a_copy_keeps_ids_with_a_gap_between_them() -> None:
 
 
 def test_a_tokenizer_in_python_is_copied_as_well() -> None:
-    t = vanilla_tokenizer().build(["a man"], ["ein Mann"], source_lang="en", target_lang="de")
+    t = vanilla_tokenizer().build(
+        ["a man"], ["ein Mann"], source_lang="en", target_lang="de", min_frequency=1
+    )
     copied = copy_tokenizer(t)
     assert copied is not t and copied.get_vocab() == t.get_vocab()
