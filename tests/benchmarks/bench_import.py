@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_import.py
     python tests/benchmarks/bench_import.py --repeats 15
 
-Every figure is of a process of its own: user and system time, which what else the machine does changes little.
+Every figure is of a process of its own: user and system time, which other work on the machine changes little.
 `import hf_embinit` is compared with `import transformers`, and `hf_embinit.patch` with what every model of
 transformers imports (`PreTrainedModel`, and torch with it). The smallest of the repeats counts.
 """
