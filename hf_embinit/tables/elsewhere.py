@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnsupportedModelError
-from .table import TiedTensor
+from .table import Location, TiedTensor
 
 BEFORE = (
     "change the vocabulary before that, in memory or in the files: "
@@ -43,7 +43,7 @@ def whole(tied: TiedTensor) -> Tensor:
 
 
 class Elsewhere:
-    """Writes such tables of one model."""
+    """Writes such tables of one model, which may be inside wrappers."""
 
     def __init__(self, model: nn.Module):
         # whose parameters FSDP2 keeps
@@ -55,8 +55,14 @@ class Elsewhere:
             module.reshard()
 
     def check(self, tied: TiedTensor) -> None:
-        """Raises `UnsupportedModelError` for a sharded tensor that `put` cannot give another shape."""
-        for known in self._registrations(tied.tensor):
+        """Raises `UnsupportedModelError` for a sharded tensor that `put` cannot write."""
+        registrations = self._registrations(tied.tensor)
+        if not registrations and any(map(_is_registered, tied.locations)):
+            raise UnsupportedModelError(
+                f"{tied.name} is sharded by an FSDP2 around the model that was given: give the outermost "
+                f"module, to hf_embinit.expand_vocabulary or initialize, or {BEFORE}"
+            )
+        for known in registrations:
             if not hasattr(known, "_setattr_on_modules") or _anew(known) is None:
                 raise UnsupportedModelError(
                     f"{tied.name} is sharded by FSDP2, which torch {torch.__version__} cannot register anew "
@@ -103,6 +109,13 @@ class Elsewhere:
             if group is not None
         )
         return [known for group in groups for known in group.fsdp_params if known.sharded_param is tensor]
+
+
+def _is_registered(place: Location) -> bool:
+    """Whether FSDP2 keeps a parameter of a module: it has left a hook that knows it."""
+    hooks = place.module._load_state_dict_post_hooks.values()
+    cells = (cell for hook in hooks for cell in getattr(hook, "__closure__", None) or ())
+    return any(hasattr(cell.cell_contents, "sharded_param") for cell in cells)
 
 
 def _part(after: Tensor, mesh: Any, placements: Sequence[Any]) -> Any:

@@ -68,7 +68,7 @@ class EmbeddingTables:
 
     def __init__(self, model: Any):
         self.model: PreTrainedModel = unwrap(model)
-        self.elsewhere = Elsewhere(self.model)
+        self.elsewhere = Elsewhere(model if isinstance(model, nn.Module) else self.model)
         self.elsewhere.settle()
         self.tables: list[Table] = discover(self.model)
         self.companions: list[TiedTensor] = companions(tied_tensors(self.model), self.tables)
@@ -156,6 +156,7 @@ class EmbeddingTables:
 
     def _keep(self, tied: TiedTensor, data: Tensor) -> None:
         """Writes the copy that was read of a sharded or offloaded tensor back."""
+        self.elsewhere.check(tied)
         if is_elsewhere(tied):
             self.elsewhere.put(tied, data)
 
@@ -190,7 +191,7 @@ class EmbeddingTables:
             if table.tied_to is None:
                 first = old if table.extra_rows_move or table.extra_rows < 0 else table.num_embeddings
                 plan.new_rows[table.name] = range(first, max(first, first + new - old))
-        for tied, _, _ in self._resized(side) if new != old else ():
+        for tied, _, _ in self._resized(side):
             self.elsewhere.check(tied)
         if new > old:
             self._require_memory(plan)
@@ -235,6 +236,7 @@ class EmbeddingTables:
         for write in writes:
             table = write.table
             for tied in (table.tied, *table.bias):
+                self.elsewhere.check(tied)
                 if is_elsewhere(tied) and id(tied) not in grown:
                     grown[id(tied)] = (tied, whole(tied).clone())
             into = fresh if id(table.tied) in grown else assignments

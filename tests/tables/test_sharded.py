@@ -106,13 +106,28 @@ except UnsupportedModelError as error:
 else:
     raise AssertionError("sharded rows were kept")
 
+# a wrapper whose FSDP2 keeps the parameters, which the model inside cannot know of
+whole, model = pair(llama)
+wrapper = fully_shard(torch.nn.Sequential(model), mesh=mesh)
+for change in (lambda: initialize(model, "xavier"), lambda: patch(model).resize_token_embeddings(V + 5)):
+    try:
+        change()
+    except UnsupportedModelError as error:
+        assert "give the outermost module" in str(error), error
+    else:
+        raise AssertionError("FSDP2 was not told")
+told = [str(initialize(each, "xavier")) for each in (whole, wrapper)]
+for each in (whole, wrapper):
+    expand_vocabulary(each, word_tokenizer(V), ["Frodo"], "mean_cov", prefixes=())
+same(whole, model)
+
 # tensor parallelism
 whole, model = pair(llama, vocab_size=V + 1)  # transformers 5.16 wants rows that the processes divide
 if rank == 0:
     whole.save_pretrained(f"{folder}/m")
 dist.barrier()
 model = type(whole).from_pretrained(f"{folder}/m", tp_plan="auto", device_mesh=mesh).eval()
-if isinstance(model.lm_head.weight, DTensor):
+if model.lm_head.weight.shape == whole.lm_head.weight.shape:
     for each in (whole, model):
         patch(each, "mean_cov").resize_token_embeddings(V + 5)
     same(whole, model)
