@@ -1,5 +1,5 @@
 # /// script
-# requires-python = ">=3.10"
+# requires-python = ">=3.11"
 # dependencies = ["hf-embinit[recipes]", "trl>=1.16,<2"]
 #
 # [tool.hf-jobs]

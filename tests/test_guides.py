@@ -144,8 +144,8 @@ def read_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     elif name == "pip":
         read_pip(words)
     elif name == "uv" and words[1] == "run":
-        rest = [word for word in words[2:] if word != "python"]
-        read_recipe(rest[2:] if rest[0] in ("--extra", "--find-links") else rest, monkeypatch)
+        rest = words[2:]
+        read_recipe(rest[2:] if rest[0] == "--find-links" else rest, monkeypatch)
     else:
         assert (name, words[1]) in OTHERS or name in ("cd", "cat", "ls"), f"no check for {shlex.join(words)}"
 
