@@ -61,8 +61,8 @@ def _signature(function: Any) -> str:
         keyword_only = parameter.kind is parameter.KEYWORD_ONLY
         if keyword_only and not any(word.startswith("*") for word in words):
             words.append("*")
-        word = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        word += parameter.name
+        stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
+        word = stars + parameter.name
         typed = parameter.annotation is not parameter.empty
         word += f": {_name(parameter.annotation)}" if typed else ""
         if parameter.default is not parameter.empty:
