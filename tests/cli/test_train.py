@@ -41,10 +41,11 @@ def installed(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_wheel_has_them_too(installed) -> None:
+@pytest.mark.parametrize("module", ["hf_embinit train translate", "hf_embinit.recipes.translate"])
+def test_a_wheel_has_them_too(module, installed) -> None:
     assert (installed / "hf_embinit" / "recipes" / "translate.py").is_file()
     done = subprocess.run(
-        [sys.executable, "-m", "hf_embinit", "train", "translate", "--help"],
+        [sys.executable, "-m", *module.split(), "--help"],
         capture_output=True,
         text=True,
         timeout=200,
