@@ -25,6 +25,7 @@ from .arguments import FilePath, RowId, Seed, check_fields, shown
 from .errors import InvalidArgumentError
 from .initializers import InitContext, Initializer, get_initializer
 from .moments import mixed_rows
+from .retokenize import Groups, Recipe, TokenTexts, overlap_map, role_map, rows_of_table, solve
 from .tables import (
     EmbeddingTables,
     ResizePlan,
@@ -74,6 +75,8 @@ class RowRequest:
     allow_pickle: bool = False
     vocabularies: tuple[Vocabulary, Vocabulary] | None = None
     """The vocabularies of the old and the new tokenizer, if known; None: they are read."""
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """Texts, parallel text, a dictionary, a donor: what methods of purpose `tokenizer` read."""
     split: dict[str, list[int]] = field(default_factory=dict)
     """Cache of texts that the old tokenizer has split: text -> old ids."""
 
@@ -85,7 +88,8 @@ class RowRequest:
         self.others = {token: _override(spec) for token, spec in (self.overrides or {}).items()}
         records = [self.record, *(record for record, _ in self.others.values())]
         for record in records:
-            if record.purpose in ("tokenizer", "refinement"):
+            alone = record is self.record and self.old_tokenizer is not None and record.purpose == "tokenizer"
+            if record.purpose in ("tokenizer", "refinement") and not alone:
                 raise InvalidArgumentError(
                     f"init {record.name!r} makes the rows of another tokenizer: "
                     "use hf_embinit.replace_tokenizer"
@@ -98,7 +102,12 @@ class RowRequest:
             raise InvalidArgumentError(
                 f"init {self.init!r} uses no vectors, but vectors={shown(given)} was given"
             )
+        for name in self.given:
+            if name not in self.record.needs:
+                raise InvalidArgumentError(f"init {self.init!r} reads no {name}=: leave it out")
         for record in self.needs_vectors:
+            if record.purpose == "tokenizer":
+                continue  # one of several things that it can read
             if given is None and "vectors" not in record.defaults:
                 raise InvalidArgumentError(
                     f"init {record.name!r} needs vectors= (--vectors): a file of vectors, a checkpoint "
@@ -173,6 +182,7 @@ class _Maker:
         self.generator = torch.Generator().manual_seed(request.seed)
         self._readings: dict[Side, _Reading] = {}
         self._vectors: dict[tuple[Side, int], PretrainedVectors] = {}
+        self._recipes: dict[Side, tuple[Recipe, dict[str, Any], int]] = {}
 
     def ids_of(self, table: Table) -> Sequence[int]:
         """Rows to make for a table."""
@@ -186,7 +196,10 @@ class _Maker:
         """The rows of one table."""
         ids, request = self.ids_of(table), self.request
         context, left_out = self._context(table, ids)
-        rows, source = self._call(request.record, context, table, request.options)
+        if request.record.purpose == "tokenizer":
+            rows, source = self._mixed(table, ids, context), None
+        else:
+            rows, source = self._call(request.record, context, table, request.options)
         positions = _positions(context, ids) if request.others else {}
         for token, (record, options) in request.others.items():
             if token not in positions:
@@ -225,11 +238,44 @@ class _Maker:
                 if context is not None and context.shares is not None:
                     entries = bias[: context.shares.shape[1]].float()
                     entries = torch.where(torch.isfinite(entries), entries, mean)
-                    means.append(mixed_rows(entries[:, None], context.shares)[:, 0])
+                    mixed = mixed_rows(entries[:, None], context.shares)[:, 0]
+                    made_of = torch.zeros(len(mixed), dtype=torch.bool, device=mixed.device)
+                    made_of[context.shares.indices()[0].to(mixed.device)] = True
+                    means.append(torch.where(made_of, mixed, mean))
                 else:
                     means.append(mean)
             writes.append(RowsOf(table, (), biases=means, bias_ids=ids))
         return writes
+
+    def _mixed(self, table: Table, ids: Sequence[int], context: InitContext) -> Tensor:
+        """Rows by a method of purpose `tokenizer`: the tokenizer with the new tokens is the new one."""
+        request, old = self.request, context.existing
+        assert old is not None and self.plan is not None
+        if table.side not in self._recipes:
+            there = TokenTexts(request.tokenizer, table.side)
+            here = TokenTexts(request.old_tokenizer, table.side)
+            vectors = {} if request.vectors is None else {"vectors": request.vectors}
+            recipe, report = solve(
+                request.record, request.options, there, here, old,
+                overlap=overlap_map(there, here), copied=role_map(there, here),
+                given={**request.given, **vectors}, seed=request.seed,
+            )  # fmt: skip
+            self._recipes[table.side] = recipe, report, len(there)
+        recipe, report, known = self._recipes[table.side]
+        wanted = torch.tensor(list(ids))
+        part = recipe.output if table.role == "output" else recipe.input
+        part = part.padded(max(known, int(wanted.max()) + 1)).taken(wanted)
+        groups = recipe.groups
+        if groups is not None:
+            inside = wanted.clamp_max(len(groups.new) - 1)
+            groups = Groups(torch.where(wanted < known, groups.new[inside], -1), groups.old)
+        context.report.update(report, steps=part.counts())
+        entries = torch.stack([part.new_ids, part.indices])
+        context.shares = torch.sparse_coo_tensor(
+            entries, part.values, part.shape, check_invariants=True
+        ).coalesce()
+        usable = context.usable_ids
+        return rows_of_table(part, old, context.generator, usable=usable, groups=groups).float()
 
     def _generator(self, name: str, first: int) -> torch.Generator:
         digest = hashlib.sha256(f"{self.request.seed} {name} {first}".encode()).digest()

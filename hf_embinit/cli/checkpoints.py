@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import check_output
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
-from .saving import add_link_flag, add_model_flags, add_output_flag, load_model, load_tokenizer, open_model
+from .saving import (
+    add_data_flags,
+    add_link_flag,
+    add_model_flags,
+    add_output_flag,
+    load_model,
+    load_tokenizer,
+    open_model,
+    read_data,
+)
 
 if TYPE_CHECKING:
     from ..vocabulary import Slots
@@ -91,6 +100,7 @@ def _expand_flags(parser: ArgumentParser) -> None:
     add_output_flag(parser, required=False)
     flag(parser, "dry_run", action="store_true", help="say what would be done, and save nothing")
     flag(parser, "vectors", help="vectors for initialisers that read them, such as pretrained_map")
+    add_data_flags(parser)
     flag(
         parser,
         "pad_to_multiple_of",
@@ -144,6 +154,7 @@ def _expand(args: Namespace) -> Answer:
         dry_run=args.dry_run,
         pad_to_multiple_of=args.pad_to_multiple_of,
         vectors=args.vectors,
+        **read_data(args),
         slots=slots,
         **options,
     )

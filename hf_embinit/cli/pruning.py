@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
 
-from ..errors import DataNotFoundError
 from ..files import check_output
 from .command import Answer, Command, CommandLineError, flag
-from .saving import add_link_flag, add_model_flags, add_output_flag, load_tokenizer, open_model
+from .saving import add_link_flag, add_model_flags, add_output_flag, lines_of, load_tokenizer, open_model
 
 
 def _prune_flags(parser: ArgumentParser) -> None:
@@ -39,16 +37,6 @@ def _prune(args: Namespace) -> Answer:
     text = f"{report}\nparameters {before:,} -> {after:,}\nsaved: {args.output_dir}"
     data = {**report.to_dict(), "parameters": [before, after], "output_dir": args.output_dir}
     return Answer(text, data)
-
-
-def lines_of(files: list[str], name: str) -> Iterator[str]:
-    """The lines of text files that were given as `--name`."""
-    for file in files:
-        try:
-            with open(file, encoding="utf-8-sig") as lines:
-                yield from lines
-        except (OSError, UnicodeDecodeError) as error:
-            raise DataNotFoundError(f"--{name} {file} cannot be read as UTF-8 text: {error}") from error
 
 
 PRUNE = Command(

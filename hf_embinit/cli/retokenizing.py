@@ -8,17 +8,23 @@ from typing import Any
 
 from ..files import check_output
 from .command import Answer, Command, add_options, flag, read_options
-from .pruning import lines_of
-from .saving import add_link_flag, add_model_flags, add_output_flag, load_model, load_tokenizer, open_model
+from .saving import (
+    add_data_flags,
+    add_link_flag,
+    add_model_flags,
+    add_output_flag,
+    load_model,
+    load_tokenizer,
+    open_model,
+    read_data,
+)
 
 
 def _retokenize_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
     parser.add_argument("new_tokenizer", help="folder or Hub id of the tokenizer that the model gets")
     flag(parser, "init", default="auto", help="method, see `hf-embinit list --purpose tokenizer`")
-    flag(parser, "parallel", metavar="FILE", help="pairs of sentences: columns with a tab between, or .jsonl")
-    flag(parser, "dictionary", metavar="FILE", help="pairs of words, in the same form")
-    flag(parser, "texts", nargs="+", metavar="FILE", help="text of the new tokenizer's language, by lines")
+    add_data_flags(parser)
     flag(
         parser,
         "vectors",
@@ -26,7 +32,6 @@ def _retokenize_flags(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="vectors of both languages, or two files: of the old language and of the new one",
     )
-    flag(parser, "donor", help="folder or Hub id of a model that has the new tokenizer already")
     flag(parser, "match", default="canonical", help="canonical, fuzzy (also in lower case) or exact")
     flag(
         parser,
@@ -59,10 +64,7 @@ def _retokenize(args: Namespace) -> Answer:
         new,
         args.init,
         vectors=vectors,
-        texts=None if args.texts is None else list(lines_of(args.texts, "texts")),
-        parallel=args.parallel,
-        dictionary=args.dictionary,
-        donor=args.donor,
+        **read_data(args),
         seed=args.seed,
         match=args.match,
         row_norm=args.row_norm,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,6 +80,31 @@ def add_output_flag(parser: ArgumentParser, kind: str = "changed", *, required: 
         metavar="FOLDER",
         help=f"folder for the {kind} checkpoint; must not exist, or be empty",
     )
+
+
+def add_data_flags(parser: ArgumentParser) -> None:
+    """What methods for another tokenizer read, beside vectors."""
+    flag(parser, "parallel", metavar="FILE", help="pairs of sentences: columns with a tab between, or .jsonl")
+    flag(parser, "dictionary", metavar="FILE", help="pairs of words, in the same form")
+    flag(parser, "texts", nargs="+", metavar="FILE", help="text of the new tokens' language, by lines")
+    flag(parser, "donor", help="folder or Hub id of a model that has the new tokens already")
+
+
+def read_data(args: Namespace) -> dict[str, Any]:
+    """The flags of `add_data_flags` as `replace_tokenizer` takes them."""
+    texts = None if args.texts is None else list(lines_of(args.texts, "texts"))
+    names = ("parallel", "dictionary", "donor")
+    return {"texts": texts, **{name: getattr(args, name) for name in names}}
+
+
+def lines_of(files: list[str], name: str) -> Iterator[str]:
+    """The lines of text files that were given as `--name`."""
+    for file in files:
+        try:
+            with open(file, encoding="utf-8-sig") as lines:
+                yield from lines
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataNotFoundError(f"--{name} {file} cannot be read as UTF-8 text: {error}") from error
 
 
 def add_link_flag(parser: ArgumentParser) -> None:

@@ -26,6 +26,7 @@ from .parallel import Pair, read_parallel
 from .pieces import split_tokens
 from .refinement import Body, RefineContext, Refined
 from .rows_of_tables import bias_of_table, rows_of_table
+from .solving import solve
 from .texts import ROLES, TokenTexts
 
 __all__ = [
@@ -61,6 +62,7 @@ __all__ = [
     "register_initializer",
     "role_map",
     "rows_of_table",
+    "solve",
     "spans",
     "split_tokens",
     "tokens2words",

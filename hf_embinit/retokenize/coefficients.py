@@ -155,6 +155,16 @@ class Coefficients:
             indices[place], values[place] = one.indices[taken], one.values[taken]
         return Coefficients(indptr, indices, values, self.shape, torch.where(where, other.step, self.step))
 
+    def taken(self, new_ids: Tensor) -> Coefficients:
+        """The rows of some new tokens, `[R]`, in that order; one may come twice."""
+        counts = self.indptr.diff()[new_ids]
+        indptr = torch.zeros(len(new_ids) + 1, dtype=torch.int64)
+        indptr[1:] = counts.cumsum(0)
+        inside = torch.arange(int(indptr[-1])) - indptr[:-1].repeat_interleave(counts)
+        place = self.indptr[new_ids].repeat_interleave(counts) + inside
+        shape = len(new_ids), self.shape[1]
+        return Coefficients(indptr, self.indices[place], self.values[place], shape, self.step[new_ids])
+
     def filled(self, step: Step) -> Coefficients:
         """The same with `step` (`MEAN` or `RANDOM`) for the rows that nothing has made yet."""
         steps = torch.where(self.step == Step.NONE, int(step), self.step.long())

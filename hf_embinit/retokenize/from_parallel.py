@@ -120,13 +120,8 @@ def borrowed(tokens: TokenTexts, made: Coefficients) -> Coefficients:
     if not new:
         return Coefficients.from_rows([{}] * len(tokens), made.shape[1])
     owner, lender = torch.tensor(new), torch.tensor(sources)
-    lengths = made.indptr.diff()[lender]
-    starts = made.indptr[lender]
-    inside = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
-    place = starts.repeat_interleave(lengths) + inside
-    return Coefficients.from_coo(
-        owner.repeat_interleave(lengths), made.indices[place], made.values[place], made.shape
-    ).normalised()
+    lent = made.taken(lender)
+    return Coefficients.from_coo(owner[lent.new_ids], lent.indices, lent.values, made.shape).normalised()
 
 
 def _spelled(tokens: TokenTexts, i: int) -> str:

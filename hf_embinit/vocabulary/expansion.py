@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,10 @@ def expand_vocabulary(
     dry_run: bool = False,
     pad_to_multiple_of: int | None = None,
     vectors: Any = None,
+    texts: Iterable[str] | None = None,
+    parallel: Any = None,
+    dictionary: Any = None,
+    donor: Any = None,
     exclude_rows: Collection[int] | None = None,
     side: Side = "shared",
     slots: Slots | None = None,
@@ -57,7 +61,8 @@ def expand_vocabulary(
         model: a model of transformers, or what holds one: a PEFT model, a SentenceTransformer, a pipeline.
         tokenizer: the model's own, or a processor with it.
         new_tokens: strings, or `AddedToken` for stripping, normalisation and special tokens.
-        init: name of an initialiser for rows, see `list_initializers(purpose="rows")`; `options` are its own.
+        init: name of an initialiser for rows, see `list_initializers(purpose="rows")`, or of a method for
+            another tokenizer, which this is a case of; `options` are its own.
         overrides: new token -> initialiser for it alone: `"zeros"`, `("copy", "king")`,
             `("description", "a forest of elves")`, `("copy", {"of": ["king", "man"]})`.
         prefixes: texts to compare next-token distributions on, before and after (see `DistributionShift`); by
@@ -66,6 +71,7 @@ def expand_vocabulary(
         dry_run: gives the plan alone and changes nothing.
         pad_to_multiple_of: makes the number of rows a multiple of this.
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
+        texts, parallel, dictionary, donor: what methods for another tokenizer read (see `replace_tokenizer`).
         exclude_rows: old rows that statistics leave out; by default padding, reserved and never-trained ones.
         side: `source` or `target` for a model with two vocabularies.
         slots: `"reserved"` gives the new tokens the ids of unused ones (`[unused3]`, `<extra_id_99>`), which
@@ -79,7 +85,9 @@ def expand_vocabulary(
     """
     tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
     old_rows = tables.vocab_size(side)
-    given = {"vectors": vectors, "exclude_rows": exclude_rows}
+    read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
+    read = {name: value for name, value in read.items() if value is not None}
+    given = {"vectors": vectors, "exclude_rows": exclude_rows, "given": read}
     filler = (
         None if slots is None else SlotFiller(tables.model, tokenizer, slots, old_rows, pad_to_multiple_of)
     )

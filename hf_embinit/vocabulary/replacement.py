@@ -16,17 +16,13 @@ from ..arguments import Count, Seed, Tokenizer, checked
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import Initializer, list_initializers
 from ..retokenize import (
-    Coefficients,
     Match,
-    Recipe,
-    RetokenizeContext,
-    Step,
     TokenTexts,
     bias_of_table,
-    complete,
     overlap_map,
     role_map,
     rows_of_table,
+    solve,
 )
 from ..rows import check_init
 from ..tables import (
@@ -251,23 +247,17 @@ class _Side:
     def solve(self, request: _Request) -> _Side:
         """Works the coefficients out."""
         record = request.record
-        context = RetokenizeContext(
-            new=self.new,
-            old=self.old,
-            num_old=self.plan.old_num,
-            input_table=self.old_rows(next(t for t in self.own if t.role == "input")),
+        self.recipe, self.details = solve(
+            record,
+            request.options,
+            self.new,
+            self.old,
+            self.old_rows(next(t for t in self.own if t.role == "input")),
             overlap=self.overlap,
             copied=self.copied,
-            generator=torch.Generator().manual_seed(request.seed),
+            given=request.given,
             seed=request.seed,
-            **request.given,
         )
-        if record.name == "mean":
-            made: Coefficients | Recipe = context.overlap_copies().filled(Step.MEAN)
-        else:
-            made = record.fn(context, **request.options)
-        self.recipe = complete(Recipe.of(made), context)
-        self.details = context.report
         self.steps = self.recipe.input.counts()
         drawn = self.steps.get("random", 0) + self.steps.get("mean", 0) + self.steps.get("copied", 0)
         if drawn == len(self.new):

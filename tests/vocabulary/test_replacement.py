@@ -372,20 +372,3 @@ def test_positions_that_count_from_the_padding_id_need_the_same_one() -> None:
     with pytest.raises(UnsupportedModelError, match=r"counts positions from its padding id 0.*the id 0"):
         hf_embinit.replace_tokenizer(m, new, byte_level)
     assert_same(before, state(m, new, byte_level))
-
-
-@pytest.mark.parametrize("init", ["fvt", "trans_tokenizer"])
-def test_methods_for_another_tokenizer_make_no_rows_of_this_one(init: str) -> None:
-    m, t = model("gpt2", 320), tokenizer("byte_level")
-    ids = torch.tensor([[5, 6, 7]])
-    before, size = m(ids).logits, len(t)
-    message = f"init '{init}' makes the rows of another tokenizer"
-    for call in (
-        lambda: hf_embinit.expand_vocabulary(m, t, [" zyxomma"], init=init),
-        lambda: hf_embinit.expand_vocabulary(m, t, [" zyxomma"], overrides={" zyxomma": init}),
-        lambda: hf_embinit.patch(m, init, tokenizer=t),
-        lambda: hf_embinit.initialize(m, init, tokenizer=t),
-    ):
-        with pytest.raises(InvalidArgumentError, match=message):
-            call()
-    assert len(t) == size and torch.equal(m(ids).logits, before)
