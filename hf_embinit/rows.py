@@ -25,7 +25,7 @@ from .arguments import FilePath, RowId, Seed, check_fields, shown
 from .errors import InvalidArgumentError
 from .initializers import InitContext, Initializer, get_initializer
 from .moments import mixed_rows
-from .retokenize import Groups, Recipe, TokenTexts, overlap_map, role_map, rows_of_table, solve
+from .retokenize import Recipe, TokenTexts, overlap_map, role_map, rows_of_table, solve
 from .tables import (
     EmbeddingTables,
     ResizePlan,
@@ -90,10 +90,8 @@ class RowRequest:
         for record in records:
             alone = record is self.record and self.old_tokenizer is not None and record.purpose == "tokenizer"
             if record.purpose in ("tokenizer", "refinement") and not alone:
-                raise InvalidArgumentError(
-                    f"init {record.name!r} makes the rows of another tokenizer: "
-                    "use hf_embinit.replace_tokenizer"
-                )
+                way = "makes the rows of another tokenizer: use hf_embinit.replace_tokenizer"
+                raise InvalidArgumentError(f"init {record.name!r} {way}")
             if "tokens" in record.needs and self.tokenizer is None:
                 raise InvalidArgumentError(f"init {record.name!r} looks tokens up: give tokenizer=")
         self.needs_vectors = [record for record in records if "vectors" in record.needs]
@@ -102,6 +100,7 @@ class RowRequest:
             raise InvalidArgumentError(
                 f"init {self.init!r} uses no vectors, but vectors={shown(given)} was given"
             )
+        self.given = {name: value for name, value in self.given.items() if value is not None}
         for name in self.given:
             if name not in self.record.needs:
                 raise InvalidArgumentError(f"init {self.init!r} reads no {name}=: leave it out")
@@ -182,7 +181,7 @@ class _Maker:
         self.generator = torch.Generator().manual_seed(request.seed)
         self._readings: dict[Side, _Reading] = {}
         self._vectors: dict[tuple[Side, int], PretrainedVectors] = {}
-        self._recipes: dict[Side, tuple[Recipe, dict[str, Any], int]] = {}
+        self._recipes: dict[Side, tuple[Recipe, dict[str, Any]]] = {}
 
     def ids_of(self, table: Table) -> Sequence[int]:
         """Rows to make for a table."""
@@ -255,20 +254,13 @@ class _Maker:
             there = TokenTexts(request.tokenizer, table.side)
             here = TokenTexts(request.old_tokenizer, table.side)
             vectors = {} if request.vectors is None else {"vectors": request.vectors}
-            recipe, report = solve(
-                request.record, request.options, there, here, old,
-                overlap=overlap_map(there, here), copied=role_map(there, here),
-                given={**request.given, **vectors}, seed=request.seed,
-            )  # fmt: skip
-            self._recipes[table.side] = recipe, report, len(there)
-        recipe, report, known = self._recipes[table.side]
-        wanted = torch.tensor(list(ids))
-        part = recipe.output if table.role == "output" else recipe.input
-        part = part.padded(max(known, int(wanted.max()) + 1)).taken(wanted)
-        groups = recipe.groups
-        if groups is not None:
-            inside = wanted.clamp_max(len(groups.new) - 1)
-            groups = Groups(torch.where(wanted < known, groups.new[inside], -1), groups.old)
+            maps = {"overlap": overlap_map(there, here), "copied": role_map(there, here)}
+            given = {**request.given, **vectors}
+            self._recipes[table.side] = solve(
+                request.record, request.options, there, here, old, given=given, seed=request.seed, **maps
+            )
+        recipe, report = self._recipes[table.side]
+        part, groups = recipe.part_of(table.role, torch.tensor(list(ids)))
         context.report.update(report, steps=part.counts())
         entries = torch.stack([part.new_ids, part.indices])
         context.shares = torch.sparse_coo_tensor(

@@ -48,6 +48,17 @@ class Recipe:
         """A recipe of what a method returned: coefficients alone are for inputs and outputs."""
         return made if isinstance(made, Recipe) else cls(made, made)
 
+    def part_of(self, role: str, ids: Tensor) -> tuple[Coefficients, Groups | None]:
+        """Coefficients and groups of the new `ids` `[R]` alone, for tables of a role; ids beyond the tokens
+        are the mean."""
+        part = self.output if role == "output" else self.input
+        known = part.shape[0]
+        part = part.padded(max(known, int(ids.max()) + 1)).taken(ids)
+        if self.groups is None:
+            return part, None
+        groups = self.groups.new[ids.clamp_max(known - 1)]
+        return part, Groups(torch.where(ids < known, groups, -1), self.groups.old)
+
 
 @dataclass
 class RetokenizeContext:

@@ -86,7 +86,6 @@ def expand_vocabulary(
     tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
     old_rows = tables.vocab_size(side)
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
-    read = {name: value for name, value in read.items() if value is not None}
     given = {"vectors": vectors, "exclude_rows": exclude_rows, "given": read}
     filler = (
         None if slots is None else SlotFiller(tables.model, tokenizer, slots, old_rows, pad_to_multiple_of)
@@ -94,34 +93,29 @@ def expand_vocabulary(
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
-    if len(checked.old.tokens) > old_rows:
-        raise InvalidArgumentError(
-            f"the tokenizer has ids up to {len(checked.old.tokens) - 1}, but the model has {old_rows} rows: "
-            f"is this the model's own tokenizer?"
-        )
-    _check_checkpoint(tables.model, checked.old.tokens, prefixes)
+    _check_model(tables.model, checked.old.tokens, old_rows, prefixes)
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
     plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
-        init=init,
-        seed=seed,
-        options=dict(options),
-        tokens=plans,
-        old_num_embeddings=old_rows,
-        new_num_embeddings=plan.new_num,
-        bound=None,
-        coverage=_coverage(plans),
+        init=init, seed=seed, options=dict(options), tokens=plans, dry_run=dry_run,
+        old_num_embeddings=old_rows, new_num_embeddings=plan.new_num, bound=None, coverage=_coverage(plans),
         trainable_token_indices={name: list(checked.ids) for name in token_modules(tables, side)},
-        dry_run=dry_run,
-    )
+    )  # fmt: skip
     if not dry_run:
         _expand(tables, tokenizer, checked, request, plan, report, prefixes)
     return report
 
 
-def _check_checkpoint(model: PreTrainedModel, tokens: Sequence[str], prefixes: Sequence[str] | None) -> None:
-    """Raises for `prefixes` without a forward pass; warns when the tokenizer is not the one that the manifest
-    tells of."""
+def _check_model(
+    model: PreTrainedModel, tokens: Sequence[str], rows: int, prefixes: Sequence[str] | None
+) -> None:
+    """Raises for more tokens than rows and for `prefixes` without a forward pass; warns when the tokenizer is
+    not the one that the manifest tells of."""
+    if len(tokens) > rows:
+        raise InvalidArgumentError(
+            f"the tokenizer has ids up to {len(tokens) - 1}, but the model has {rows} rows: "
+            f"is this the model's own tokenizer?"
+        )
     if prefixes and checkpoint_of(model) is not None:
         raise InvalidArgumentError(
             f"prefixes={list(prefixes)!r:.60} are compared by a forward pass, which a model of "
