@@ -38,7 +38,7 @@ def is_elsewhere(tied: TiedTensor) -> bool:
 def whole(tied: TiedTensor) -> Tensor:
     """The tensor, detached; of a sharded one all parts, from all processes."""
     if is_sharded(tied.tensor):
-        return tied.tensor.detach().full_tensor()  # type: ignore[operator]
+        return tied.tensor.detach().full_tensor()  # type: ignore[attr-defined]
     return tied.locations[0].offloaded() if tied.is_offloaded else tied.tensor.detach()
 
 
