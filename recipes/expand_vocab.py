@@ -87,14 +87,14 @@ def main() -> None:
     import re
 
     from hf_embinit.cards import prepare_push
-    from hf_embinit.initializers import read_init
+    from hf_embinit.initializers import read_inits
     from hf_embinit.records import is_finished
     from hf_embinit.tasks import caption_language_model, load_causal_lm, own_tokenizer
     from hf_embinit.tasks.language_modeling import load_texts
     from hf_embinit.training import BaseModel, ExpansionData, finished_record, write_comparison
     from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
 
-    read = [read_init(init) for init in args.inits]  # an unknown name ends here, before any work
+    read = read_inits(args.inits)  # an unknown name ends here, before any work
     folders = [re.sub("[:=,]", "-", init) for init in args.inits]
     output, seed = Path(training_args.output_dir), training_args.seed
     names = {"dataset": data_args.dataset, "tokenizer": args.model}

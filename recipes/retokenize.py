@@ -24,9 +24,9 @@ measures bits per byte of others before any training, and after training the tab
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from hf_embinit.arguments import Count, CountOrZero, Positive, Text, TrainingSeed, Wanted
 from hf_embinit.training import flag, parse_arguments, run_main
 
 WORDS = ("hund", "katze", "wasser", "haus", "frau", "kinder", "straße", "schule", "schnell", "schreiben")
@@ -41,21 +41,23 @@ class Arguments:
     init: str = flag("trans_tokenizer", "Method, by name or name:option=value; `auto` picks one.")
     refine: str | None = flag(None, "token_distillation or tokens2words, also with :option=value, after it.")
     tokenizer: str | None = flag(None, "Folder or Hub id of the new one. Default: one learnt from text.")
-    vocab_size: int = flag(4000, "Tokens of a tokenizer that is learnt.")
+    vocab_size: Count = flag(4000, "Tokens of a tokenizer that is learnt.")
     pairs: list[str] = flag(
         ["tatoeba"], "`tatoeba` (embedded) or files of English-German pairs, such as pairs.jsonl:en,de."
     )
     test_pairs: list[str] = flag(["tatoeba"], "Pairs to find each other, from `tatoeba` or such files.")
-    max_pairs: int | None = flag(None, "Pairs to use, drawn by the seed. Default: all.")
-    max_test_pairs: int = flag(500, "The first pairs of --test_pairs.")
-    num_texts: int = flag(500, "Texts that a causal LM writes; a fifth of them is held out.")
+    max_pairs: Count | None = flag(None, "Pairs to use, drawn by the seed. Default: all.")
+    max_test_pairs: Count = flag(500, "The first pairs of --test_pairs.")
+    num_texts: Annotated[int, Wanted("a whole number of 5 or more", lambda n: n >= 5)] = flag(
+        500, "Texts that a causal LM writes; a fifth of them is held out."
+    )
     untie: bool = flag(False, "The output table of a causal LM gets rows of its own.")
-    max_steps: int = flag(0, "Optimizer steps of training a causal LM on its texts.")
-    train: str = flag("tables", "What is trained: `tables` or `all`.")
-    learning_rate: float = flag(3e-3, "Learning rate of that.")
-    output_dir: str = flag("runs/retokenize", "Folder for results.json.")
+    max_steps: CountOrZero = flag(0, "Optimizer steps of training a causal LM on its texts.")
+    train: str = flag("tables", "What is trained.", choices=["tables", "all"])
+    learning_rate: Positive = flag(3e-3, "Learning rate of that.")
+    output_dir: Text = flag("runs/retokenize", "Folder for results.json.")
     save: bool = flag(False, "Save the model with its new tokenizer there, too.")
-    seed: int = flag(0, "Seed of the rows, the pairs, the texts and the training.")
+    seed: TrainingSeed = flag(0, "Seed of the rows, the pairs, the texts and the training.")
 
 
 def main() -> None:
@@ -68,10 +70,17 @@ def main() -> None:
     import hf_embinit
     from hf_embinit.initializers import read_init
     from hf_embinit.measures import mean_pooled
-    from hf_embinit.records import collect_versions, device_name, write_json
+    from hf_embinit.records import (
+        collect_versions,
+        device_name,
+        prepare_run_folder,
+        unlock_folder,
+        write_json,
+    )
     from hf_embinit.tasks import find_tokenizer, retokenizing
 
     init, options = (args.init, {}) if args.init == "auto" else read_init(args.init)
+    folder = prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)
     generates = model.get_output_embeddings() is not None
     pairs: list[Any] = []
@@ -130,10 +139,11 @@ def main() -> None:
         "runtime": {"device": device_name("cpu")},
         "versions": collect_versions(),
     }  # fmt: skip
-    write_json(Path(args.output_dir) / "results.json", results)
+    write_json(folder / "results.json", results)
     if args.save:
-        model.save_pretrained(args.output_dir)
-        tokenizer.save_pretrained(args.output_dir)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    unlock_folder(folder)
 
 
 if __name__ == "__main__":

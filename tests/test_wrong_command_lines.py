@@ -141,6 +141,41 @@ hf-embinit cards results o | no run's results.json below 'results'
 hf-embinit cards run file | a part of this path is a file
 hf-embinit cards run o --pages nowhere.md | --pages nowhere.md cannot be read
 hf-embinit cards run o --pages full | --pages full cannot be read
+hf-embinit retokenize model gpt2 | required: --output_dir
+hf-embinit retokenize model nowhere --output_dir o | --tokenizer 'nowhere' is no folder here
+hf-embinit retokenize nowhere gpt2 --output_dir o | the tokenizer of 'nowhere'
+hf-embinit retokenize model gpt2 --output_dir full | --output_dir full is not empty
+hf-embinit retokenize model gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
+hf-embinit retokenize model gpt2 --init xavier --output_dir o | makes no rows for another tokenizer
+hf-embinit retokenize model gpt2 --init trans_tokenizer --output_dir o | needs parallel= (--parallel)
+hf-embinit retokenize model gpt2 --init focus --vectors nowhere --output_dir o | model 'nowhere' is not in
+hf-embinit retokenize model gpt2 --init focus --vectors a b c --output_dir o | expected a PretrainedVectors or
+hf-embinit retokenize model gpt2 --init fvt --vectors vectors.txt --output_dir o | 'fvt' reads no vectors=
+hf-embinit retokenize model gpt2 --init omp --donor nowhere --output_dir o | model 'nowhere' is not in the
+hf-embinit retokenize model gpt2 --init align --texts empty.txt --output_dir o | texts= has no text
+hf-embinit retokenize model gpt2 --init align --texts nowhere --output_dir o | --texts nowhere cannot be read
+hf-embinit retokenize model gpt2 --init fvt --option x=1 --output_dir o | init 'fvt' has no option 'x'
+hf-embinit retokenize model gpt2 --init fvt --seed -1 --output_dir o | seed=-1: expected an integer from 0
+hf-embinit retokenize model gpt2 --init fvt --pad_to_multiple_of 0 --output_dir o | pad_to_multiple_of=0
+hf-embinit retokenize model gpt2 --init fvt --refine nowhere --output_dir o | Unknown init 'nowhere'
+hf-embinit retokenize model gpt2 --init fvt --refine token_distillation --output_dir o | give untie=True
+hf-embinit retokenize model gpt2 --match fuzy --output_dir o | match='fuzy': expected 'canonical', 'fuzzy' or
+hf-embinit retokenize model gpt2 --parallel nowhere.tsv --output_dir o | parallel='nowhere.tsv' is no file
+hf-embinit retokenize model gpt2 --parallel corpus.txt --output_dir o | corpus.txt, line 1 is 1 columns
+hf-embinit retokenize model gpt2 --parallel broken.jsonl --output_dir o | broken.jsonl, line 1 is no JSON
+hf-embinit retokenize model gpt2 --parallel binary.txt --output_dir o | binary.txt cannot be read as UTF-8
+hf-embinit retokenize model gpt2 --dictionary empty.txt --output_dir o | empty.txt has no pair of texts
+hf-embinit retokenize model no_tokenizer --output_dir o | --tokenizer 'no_tokenizer' cannot be read
+hf-embinit retokenize cut gpt2 --init fvt --output_dir o | cut/model.safetensors is truncated
+hf-embinit retokenize nan gpt2 --init fvt --output_dir o | every old row of bert.embeddings.word_embeddings
+hf-embinit explain model | required: tokens
+hf-embinit explain model the | model has no embinit_coefficients.safetensors
+hf-embinit train | required: recipe
+hf-embinit train translat | Unknown recipe 'translat'. Did you mean: translate
+hf-embinit cards run '' | folder '' is no folder
+hf-embinit doctor model --refill nowhere --fix o | --refill nowhere: no finding here
+hf-embinit merge model full --output_dir o | full cannot be loaded onto this base
+hf-embinit surgery model + --output_dir o | surgery '+': expected a name
 """
 RECIPES = """
 translate.py --initt glove | unknown argument '--initt'. Did you mean: --init?
@@ -184,6 +219,10 @@ translate.py object.json | unknown argument '--name'
 translate.py binary.json | the settings file 'binary.json' cannot be read
 translate.py types.yaml --output_dir o | --vectors 5: expected a string
 translate.py --push_to_hub --output_dir o | HF_HUB_OFFLINE is set
+translate.py --max_steps -5 --output_dir o | --max_steps -5: expected a whole number of -1 or more
+translate.py --eval_strategy no --output_dir o | the save and eval strategy to match
+translate.py --deepspeed nowhere.json --output_dir o | deepspeed
+translate.py --source_column xx --output_dir o | 'xx' is not in the train split
 classify.py --task sst22 --output_dir o | Unknown task 'sst22'. Did you mean: sst2
 classify.py --task data --output_dir o | the train split of --task data has one label only (0)
 classify.py --task data --text_columns nowhere --output_dir o | 'nowhere' is not in the train split; it has:
@@ -206,6 +245,7 @@ expand_vocab.py --model cut --output_dir o | --model cut cannot be read
 expand_vocab.py --inits nowhere --output_dir o | Unknown init 'nowhere'
 expand_vocab.py --inits mean_cov:scale=NaN --output_dir o | scale=nan: expected a finite number at least 0 or
 expand_vocab.py --inits mean_cov:scale --output_dir o | expected name:option=value
+expand_vocab.py --inits zeros mean zeros --output_dir o | init 'zeros' is given twice
 expand_vocab.py --num_new_tokens 0 --output_dir o | --num_new_tokens 0: expected
 train_vectors.py --corpus captions:de --language de | required: --output
 train_vectors.py --corpus captions --language de --output v.txt | corpus 'captions': give the column too
@@ -231,6 +271,21 @@ reproduce.py table1 --seeds 0 --output_dir o | --seeds 0: expected a whole numbe
 reproduce.py table1 --set foo --output_dir o | --set 'foo': give argument=value
 reproduce.py table1 --set seeed=2 --output_dir o | has no flag --seeed; did you mean seed
 reproduce.py table1 --accelerate_config nowhere.yaml --output_dir o | --accelerate_config nowhere.yaml is no
+retokenize.py --model nowhere --output_dir o | --model 'nowhere' is no folder here
+retokenize.py --model cut --output_dir o | --model 'cut' cannot be read
+retokenize.py --model gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
+retokenize.py --model gpt2 --vocab_size 0 --output_dir o | --vocab_size 0: expected a whole number
+retokenize.py --model gpt2 --vocab_size -5 --output_dir o | --vocab_size -5: expected
+retokenize.py --model gpt2 --num_texts 4 --output_dir o | --num_texts 4: expected a whole number of 5 or more
+retokenize.py --model gpt2 --max_steps -1 --output_dir o | --max_steps -1: expected
+retokenize.py --model gpt2 --train nothing --output_dir o | invalid choice: 'nothing'
+retokenize.py --model gpt2 --learning_rate 0 --output_dir o | --learning_rate 0.0: expected
+retokenize.py --model model --max_pairs 0 --output_dir o | --max_pairs 0: expected
+retokenize.py --model model --max_test_pairs 0 --output_dir o | --max_test_pairs 0: expected
+retokenize.py --model model --pairs broken.jsonl --output_dir o | broken.jsonl, line 1 is no JSON
+retokenize.py --model model --seed -1 --output_dir o | --seed -1: expected
+retokenize.py --model model --output_dir run | --output_dir run holds a finished run
+retokenize.py --model model --output_dir '' | --output_dir '': expected a text that is not empty
 """
 SMALL = {
     "translate.py": "--max_steps 1 --max_train_samples 32 --max_eval_samples 4 --max_predict_samples 4",
@@ -238,6 +293,7 @@ SMALL = {
     "language_model.py": "--max_steps 1 --max_train_samples 32",
     "expand_vocab.py": "--max_steps 1 --model gpt2",
     "train_vectors.py": "--epochs 1",
+    "retokenize.py": "--num_texts 5",
     "chat_tokens.py": "--max_steps 1",
     "reproduce.py": "--dry_run",
 }
@@ -351,4 +407,4 @@ def test_a_wrong_recipe_is_one_sentence(
 
 
 def test_there_are_enough_of_them() -> None:
-    assert len(lines(COMMANDS)) >= 100 and len(lines(RECIPES)) >= 80
+    assert len(lines(COMMANDS)) >= 140 and len(lines(RECIPES)) >= 105

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from ..errors import DataNotFoundError
+from ..errors import DataNotFoundError, InvalidArgumentError
 from ..foreign import reading
 from .command import Answer, Command, flag
 
@@ -29,6 +29,8 @@ def _run(args: Namespace) -> Answer:
     from ..cards import render_page, write_reference_cards
     from ..records import write_text
 
+    if not args.folder:
+        raise InvalidArgumentError("folder '' is no folder: give that of the cards, such as model_cards")
     pages = {}
     for page in args.pages:
         with reading(f"--pages {page}", DataNotFoundError):

@@ -14,6 +14,7 @@ from .registry import (
     get_initializer,
     list_initializers,
     read_init,
+    read_inits,
     register_initializer,
     table_initializer,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "pretrained",
     "random",
     "read_init",
+    "read_inits",
     "register_initializer",
     "required",
     "table_initializer",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar, get_type_hints
@@ -148,6 +148,14 @@ def read_init(text: str) -> tuple[str, dict[str, Any]]:
             options[option] = value
     get_initializer(name).check_options(options)
     return name, options
+
+
+def read_inits(texts: Sequence[str]) -> list[tuple[str, dict[str, Any]]]:
+    """`read_init` of each. Raises `InvalidArgumentError` for one that is given twice, too."""
+    for text in texts:
+        if texts.count(text) > 1:
+            raise InvalidArgumentError(f"init {text!r} is given twice")
+    return [read_init(text) for text in texts]
 
 
 @checked

@@ -10,12 +10,12 @@ import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
-from ..arguments import Count, NotNegative, Text, TrainingSeed, check, check_flags
+from ..arguments import Count, NotNegative, Text, TrainingSeed, Wanted, check, check_flags
 from ..disk import disk_problem
 from ..errors import EmbinitError, InvalidArgumentError
 from ..foreign import reading
@@ -97,8 +97,8 @@ def parse_arguments(
         for part in parsed:
             _check_values(part)
         return parsed
-    except (EmbinitError, ValueError) as error:
-        parser.exit(2, f"{parser.prog}: error: {error}\n")
+    except (EmbinitError, ValueError, ImportError) as error:  # those of transformers may have several lines
+        parser.exit(2, f"{parser.prog}: error: {' '.join(str(error).split())}\n")
 
 
 _OF_TRANSFORMERS: dict[str, Any] = {
@@ -109,6 +109,7 @@ _OF_TRANSFORMERS: dict[str, Any] = {
     "data_seed": TrainingSeed | None,
     **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "num_train_epochs"), NotNegative),
     **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"), NotNegative),
+    "max_steps": Annotated[int, Wanted("a whole number of -1 or more", lambda n: n >= -1)],
     "output_dir": Text | None,
 }
 """What transformers' own arguments must be, where it would notice late or not at all."""
