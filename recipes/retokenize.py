@@ -68,22 +68,16 @@ def main() -> None:
     import time
 
     import hf_embinit
+    from hf_embinit import records
     from hf_embinit.initializers import read_init
     from hf_embinit.measures import mean_pooled
-    from hf_embinit.records import (
-        collect_versions,
-        device_name,
-        prepare_run_folder,
-        unlock_folder,
-        write_json,
-    )
     from hf_embinit.tasks import find_tokenizer, retokenizing
 
     init, options = (args.init, {}) if args.init == "auto" else read_init(args.init)
-    folder = prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
+    folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)
     generates = model.get_output_embeddings() is not None
-    pairs: list[Any] = []
+    pairs, scores = list[Any](), dict[str, float]()
     if generates:
         made = retokenizing.sample_texts(model, old, args.num_texts, seed=args.seed)
         texts, held_out = made[len(made) // 5 :], made[: len(made) // 5]
@@ -92,7 +86,6 @@ def main() -> None:
         texts, held_out = [pair.new for pair in pairs], retokenizing.load_pairs(args.test_pairs, "test")
         held_out = held_out[: args.max_test_pairs]
         english = mean_pooled(model, old, [pair.old for pair in held_out])
-    scores: dict[str, float] = {}
 
     def score(when: str, tokenizer: Any) -> None:
         """Measures the model and prints it."""
@@ -128,7 +121,7 @@ def main() -> None:
         settings = {"tables_only": args.train == "tables", "seed": args.seed}
         retokenizing.train_briefly(model, tokenizer, texts, args.max_steps, args.learning_rate, **settings)
         score("trained", tokenizer)
-    results = {
+    records.write_json(folder / "results.json", {
         "dataset": "stories" if generates else "pairs",
         "init": args.init,
         "seed": args.seed,
@@ -136,14 +129,13 @@ def main() -> None:
         "metrics": {**scores, "seconds": seconds,
                     "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024},
         "report": report.to_dict(),
-        "runtime": {"device": device_name("cpu")},
-        "versions": collect_versions(),
-    }  # fmt: skip
-    write_json(folder / "results.json", results)
+        "runtime": {"device": records.device_name("cpu")},
+        "versions": records.collect_versions(),
+    })  # fmt: skip
     if args.save:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    unlock_folder(folder)
+    records.unlock_folder(folder)
 
 
 if __name__ == "__main__":

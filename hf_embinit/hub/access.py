@@ -319,6 +319,7 @@ def load_pretrained_tokenizer(name: str, flag: str, **options: Any) -> Any:
 
     Raises `DataNotFoundError`, whose message begins with `flag`, when there is none.
     """
+    from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
     tokenizer = load_pretrained(AutoTokenizer, name, flag, **options)
@@ -326,4 +327,9 @@ def load_pretrained_tokenizer(name: str, flag: str, **options: Any) -> Any:
         size = len(tokenizer)
     if size < 2:  # what transformers makes of a folder without files of a tokenizer
         raise DataNotFoundError(f"{flag} has no tokenizer")
+    backend, unknown = getattr(tokenizer, "_tokenizer", None), tokenizer.unk_token
+    if isinstance(backend, Tokenizer) and unknown is not None and backend.token_to_id(str(unknown)) is None:
+        raise DataNotFoundError(
+            f"{flag} is damaged: its unknown token {str(unknown)!r} is none of its tokens"
+        )
     return tokenizer

@@ -14,8 +14,9 @@ def model_class(config: PretrainedConfig) -> Any:
     """The model class of transformers, or an Auto class for a registered or remote one."""
     import transformers
 
-    name = next(iter(config.architectures or ()), None)
-    if name is None:
+    named = config.architectures
+    name = named[0] if isinstance(named, (list, tuple)) and named else None
+    if not isinstance(name, str):
         raise InvalidArgumentError(
             'the config.json names no model class: add one, such as "architectures": ["GPT2LMHeadModel"]'
         )
@@ -35,5 +36,7 @@ def model_class(config: PretrainedConfig) -> Any:
 
 
 def _remote_classes(config: PretrainedConfig) -> dict[str, str]:
-    auto_map = getattr(config, "auto_map", None) or {}
+    auto_map = getattr(config, "auto_map", None)
+    if not isinstance(auto_map, dict):
+        return {}
     return {k: v for k, v in auto_map.items() if k.startswith("AutoModel") and isinstance(v, str)}

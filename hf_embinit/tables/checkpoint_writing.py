@@ -299,7 +299,8 @@ def _copy(source: BinaryIO, start: int, count: int, target: BinaryIO, done: Call
 def _write_index(index: dict[str, Any], plans: list[_Plan], path: Path) -> None:
     """The old index with the new sizes, as `save_pretrained` writes one."""
     parts = [(plan, part) for plan in plans for part in plan.parts]
-    metadata = dict(index.get("metadata") or {})
+    told = index.get("metadata")
+    metadata = dict(told) if isinstance(told, dict) else {}
     if "total_size" in metadata:
         metadata["total_size"] = sum(part.size for _, part in parts)
     if isinstance(metadata.get("total_parameters"), int):
