@@ -13,6 +13,7 @@ from torch import Tensor
 from .arguments import Seed, Tokenizer, checked
 from .errors import InvalidArgumentError
 from .initializers import table_initializer
+from .manifest import warn_of_another_tokenizer
 from .measures import embedding_statistics
 from .rows import MadeRows, RowRequest, VectorSource, make_rows
 from .tables import EmbeddingTables
@@ -123,6 +124,7 @@ def initialize(
     )
     table_initializer(init)
     tables = EmbeddingTables(model)
+    warn_of_another_tokenizer(tables.model, tokenizer)
     counts = {"target": target_token_counts}
     made = [m for m in make_rows(tables, request) if isinstance(m, MadeRows)]
     reports = [

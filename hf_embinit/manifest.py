@@ -5,6 +5,7 @@ It is plain JSON inside the config, so `save_pretrained`, `push_to_hub` and `fro
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -15,9 +16,10 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from .arguments import FilePath, checked
-from .errors import DataNotFoundError, InvalidArgumentError, VectorFileError
+from .errors import DataNotFoundError, InvalidArgumentError, VectorFileError, VocabularyWarning
 from .foreign import read_json
 from .hub import hub_file
+from .tokens import vocabulary
 
 _COUNTS = ("types", "types_found", "tokens", "tokens_found")
 _WAY_OUT = "Give the folder or the Hub id of a saved model."
@@ -78,6 +80,26 @@ def read_manifest(
             raise DataNotFoundError(f"{config} has no config.json on the Hub. {_WAY_OUT}")
         file = fetched
     return _events(read_json(file).get("embinit"), f'"embinit" in {file}')
+
+
+def warn_of_another_tokenizer(model: nn.Module, tokenizer: Any) -> None:
+    """Warns when tokens that were added to a model, by its manifest, are not where they were."""
+    named: dict[int, str] = {}
+    for event in read_manifest(model):
+        if event.get("event") in ("prune_vocabulary", "replace_tokenizer"):
+            named = {}  # all ids are others from there on
+        named.update({i: token for token, i in (event.get("tokens") or {}).items()})
+    if not named or tokenizer is None:
+        return
+    tokens = vocabulary(tokenizer)
+    lost = [i for i, token in named.items() if i >= len(tokens) or tokens[i] != token]
+    if lost:
+        warnings.warn(
+            f"the tokenizer has changed since the model was expanded: id {lost[0]} should be "
+            f"{named[lost[0]]!r}, and {len(lost)} of {len(named)} added tokens are not where they were",
+            VocabularyWarning,
+            stacklevel=4,
+        )
 
 
 def _events(value: Any, where: str) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from ..arguments import Seed, Tokenizer, checked
 from ..errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
 from ..initialization import initialize
 from ..initializers import Initializer, list_initializers
-from ..manifest import record_event
+from ..manifest import record_event, warn_of_another_tokenizer
 from ..tables import checkpoint_of, unwrap
 from .registry import Operation, Surgery, list_surgeries
 
@@ -66,6 +66,7 @@ def apply(model: M, spec: str, tokenizer: Tokenizer | None = None, seed: Seed = 
                 f"surgery {step.name!r} needs more than the tables, and nothing else is read of a model of "
                 f"open_checkpoint: load it with from_pretrained"
             )
+    warn_of_another_tokenizer(operation.model, tokenizer)
     for step in steps:
         step.run(operation, {k: v for k, v in options.items() if k in step.options})
     return model

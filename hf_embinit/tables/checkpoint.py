@@ -80,11 +80,15 @@ def open_checkpoint(
         with torch.device("meta"):
             found = type(found.from_config(config, trust_remote_code=trust_remote_code))
     with reading(f"the config of {name}, with the tensors beside it,", InvalidArgumentError):
-        model, names, _ = meta_model(found, config, files)
+        model, names, odd = meta_model(found, config, files)
     if (folder / "generation_config.json").is_file() and model.can_generate():
         model.generation_config = load_pretrained(GenerationConfig, str(folder), f"model {name!r}")
     model.config._name_or_path = name
     stored = _Opening(model, files, names, name).fill()
+    if odd:
+        raise InvalidArgumentError(
+            f"{name} is not what its config says, a {type(model).__name__}: in its files {sorted(odd)[0]}"
+        )
     model.embinit_checkpoint = stored  # type: ignore[assignment]
     model.save_pretrained = _refuse_to_save  # type: ignore[method-assign]
     return model

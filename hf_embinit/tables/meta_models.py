@@ -18,8 +18,11 @@ from .safetensors_files import TORCH_DTYPES, CheckpointFiles
 
 def meta_model(
     model_class: type[PreTrainedModel], config: PretrainedConfig, files: CheckpointFiles
-) -> tuple[PreTrainedModel, dict[str, str], set[str]]:
-    """The model on the meta device, `{name in the files: name in the model}`, and what the files lack.
+) -> tuple[PreTrainedModel, dict[str, str], list[str]]:
+    """The model on the meta device, `{name in the files: name in the model}`, and what does not fit.
+
+    That is a text for each parameter that the files hold in another shape, and for each of a layer that they
+    lack; none where weights are quantised, which changes names and shapes.
 
     `from_pretrained` loads descriptions of the tensors, so that names that it changes, ties that it finds and
     dtypes are those of a loaded model. A tensor that it joins with others, such as experts, has no name here.
@@ -59,7 +62,11 @@ def meta_model(
     _make_plain(model)
     if quantization is not None:
         model.config.quantization_config = quantization
-    return model, names, {*info["missing_keys"], *(key[0] for key in info["mismatched_keys"])}
+    if quantization is not None:
+        return model, names, []
+    odd = [f"{key} is {list(have)}, and not {list(want)}" for key, have, want in info["mismatched_keys"]]
+    lacking = [key for key in info["missing_keys"] if any(part.isdigit() for part in key.split("."))]
+    return model, names, [*odd, *(f"there is no {key}" for key in lacking)]
 
 
 class _Described(Tensor):

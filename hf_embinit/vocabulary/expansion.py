@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from ..arguments import Seed, Tokenizer, checked
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import InitContext, Initializer
-from ..manifest import read_manifest
+from ..manifest import warn_of_another_tokenizer
 from ..measures import expansion_bound
 from ..resize import fill_report
 from ..rows import MadeRows, RowRequest, check_init, make_rows, splitter
@@ -93,7 +93,7 @@ def expand_vocabulary(
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
-    _check_model(tables.model, checked.old.tokens, old_rows, prefixes)
+    _check_model(tables.model, tokenizer, len(checked.old.tokens), old_rows, prefixes)
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
     plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
@@ -107,13 +107,13 @@ def expand_vocabulary(
 
 
 def _check_model(
-    model: PreTrainedModel, tokens: Sequence[str], rows: int, prefixes: Sequence[str] | None
+    model: PreTrainedModel, tokenizer: Any, size: int, rows: int, prefixes: Sequence[str] | None
 ) -> None:
     """Raises for more tokens than rows and for `prefixes` without a forward pass; warns when the tokenizer is
     not the one that the manifest tells of."""
-    if len(tokens) > rows:
+    if size > rows:
         raise InvalidArgumentError(
-            f"the tokenizer has ids up to {len(tokens) - 1}, but the model has {rows} rows: "
+            f"the tokenizer has ids up to {size - 1}, but the model has {rows} rows: "
             f"is this the model's own tokenizer?"
         )
     if prefixes and checkpoint_of(model) is not None:
@@ -121,19 +121,7 @@ def _check_model(
             f"prefixes={list(prefixes)!r:.60} are compared by a forward pass, which a model of "
             f"open_checkpoint does not have: load it with from_pretrained, or leave prefixes= out"
         )
-    named: dict[int, str] = {}
-    for event in read_manifest(model):
-        if event["event"] in ("prune_vocabulary", "replace_tokenizer"):  # all ids are others from there on
-            named = {}
-        named.update({i: token for token, i in (event.get("tokens") or {}).items()})
-    lost = [i for i, token in named.items() if i >= len(tokens) or tokens[i] != token]
-    if lost:
-        warnings.warn(
-            f"the tokenizer has changed since the model was expanded: id {lost[0]} should be "
-            f"{named[lost[0]]!r}, and {len(lost)} of {len(named)} added tokens are not where they were",
-            VocabularyWarning,
-            stacklevel=3,
-        )
+    warn_of_another_tokenizer(model, tokenizer)
 
 
 def _request(

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import Tokenizer, checked
 from ..errors import InvalidArgumentError
-from ..manifest import record_event
+from ..manifest import record_event, warn_of_another_tokenizer
 from ..tables import EmbeddingTables, checkpoint_of, own_parameter, untie_configuration, unwrap
 from .adapters import bare_tables
 from .adapters_on_disk import defer
@@ -59,6 +59,7 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     configs.append(getattr(merged, "generation_config", None))  # None for a model that does not generate
     for ending in configs if eos is not None else ():
         _end_at(ending, eos)
+    warn_of_another_tokenizer(merged, tokenizer)
     record_event(merged.config, "merge_adapter")
     return merged
 

@@ -12,6 +12,7 @@ import torch
 
 from ..arguments import Count, Tokenizer, checked
 from ..errors import InvalidArgumentError
+from ..manifest import warn_of_another_tokenizer
 from ..tables import EmbeddingTables, RowsOf
 from ..tokens import tokenizer_of
 from .compaction import compact_tokenizer, required_ids
@@ -63,6 +64,7 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     tokenizer are then as they were.
     """
     tables, holder, tokenizer = EmbeddingTables(model), tokenizer, tokenizer_of(tokenizer)
+    warn_of_another_tokenizer(tables.model, tokenizer)
     old_rows = tables.vocab_size()
     wanted = _ids(tokenizer, keep)
     fields = [*id_fields(tables.model, old_rows), *tokenizer_id_fields(holder)]

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from ..arguments import Count, Seed, Tokenizer, checked
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import Initializer, list_initializers
+from ..manifest import warn_of_another_tokenizer
 from ..retokenize import (
     Match,
     TokenTexts,
@@ -109,6 +110,7 @@ def replace_tokenizer(
     record, why = _method(init, given, options, refinement)
     request = _Request(record, why, options, given, seed, match, row_norm, pad_to_multiple_of, refinement)
     tokenizers = tokenizer_of(old_tokenizer), tokenizer_of(new_tokenizer)
+    warn_of_another_tokenizer(unwrap(model), tokenizers[0])
     with untied(unwrap(model)) if untie else contextlib.nullcontext():
         report = _replace(model, *tokenizers, request)
     if 2 * report.steps.get("random", 0) > sum(report.steps.values()) and record.name != "random":
