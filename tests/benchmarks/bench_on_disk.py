@@ -6,9 +6,10 @@
 Writes a sharded Llama in bfloat16 with an untied head to a temporary folder, and an adapter with LoRA on all
 of its attention. It is copied (nothing changes), expanded, and merged with the adapter in processes of their
 own. Right before each, `cp -r` copies it; before either the disk is synced and the files leave the cache,
-whose state would decide otherwise: the ratio of the two times counts, the median of all repeats. The time is that of the work, without starting Python and importing.
-Each process may have `--limit` GiB of data in memory and no more (RLIMIT_DATA, which counts private pages
-whether touched or not). Beside the highest resident set stands what it is beyond Python, torch and
+whose state would decide otherwise: the ratio of the two times counts, the median of all repeats. The time is
+that of the work, without starting Python and importing. Each process may have `--limit` GiB of data in memory
+and no more (RLIMIT_DATA, which counts private pages whether touched or not). Beside the highest resident set
+stands what it is beyond Python, torch and
 transformers before any work. Targets: a copied folder in 1.15 times the bytes and seconds of `cp -r`; 256 MiB
 beyond the process, and 1 GiB in all.
 """
