@@ -87,8 +87,9 @@ def _text(value: Any) -> str:
         if line.rstrip(":") in _SECTIONS and line.endswith(":"):
             in_list = True
             lines.append(f"**{line}**\n")
-        elif in_list and (entry := re.match(r"    (\*{0,2}[\w.]+): ?(.*)", line)):
-            lines.append(f"- `{entry[1]}`: {entry[2]}")
+        elif in_list and (entry := re.match(r"    (\*{0,2}[\w.]+(?:, [\w.]+)*): ?(.*)", line)):
+            names = ", ".join(f"`{name}`" for name in entry[1].split(", "))
+            lines.append(f"- {names}: {entry[2]}")
         else:
             in_list = in_list and (line.startswith(" ") or not line)
             lines.append(re.sub("^ {8}", "  ", line) if in_list else line)
