@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -25,7 +26,7 @@ from .files import PaperValue, Part, StudyFile, Value, read_study_file
 STUDIES = Path(__file__).parent
 RUN_PREFIX = "run:"
 """An argument `run:<column>/<row>/<file>` is that file of the run of another cell with the same seed."""
-_NAMING = ("task", "dataset", "model", "tokenizer", "init", "inits", "surgery")
+_NAMING = ("task", "dataset", "model", "tokenizer", "init", "refine", "inits", "surgery")
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,8 @@ class Run:
         names = ["+".join(map(str, v)) if isinstance(v, list) else str(v) for v in named]
         words = [name.rstrip("/").split("/")[-1] for name in names if not name.startswith(RUN_PREFIX)]
         digest = hashlib.sha256(text.encode()).hexdigest()[:8]
-        return f"{self.recipe.removesuffix('.py')}/" + "-".join([*words, f"seed{self.seed}", digest])
+        plain = [re.sub(r"[^\w.,+=-]", "-", word) for word in words]  # `omp:k=8` is no name on every disk
+        return f"{self.recipe.removesuffix('.py')}/" + "-".join([*plain, f"seed{self.seed}", digest])
 
     @property
     def needs(self) -> list[str]:

@@ -169,3 +169,11 @@ def test_a_study_that_does_not_fit_together(toy, old, new, sentence) -> None:
     Path(toy[0]).write_text(STUDY.replace(old, new))
     with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
         load_study(toy[0])
+
+
+def test_run_folders_have_names_that_every_disk_takes() -> None:
+    runs = [run for cell in load_study("retokenize").cells for _, some in cell.points for run in some]
+    names = {run.name for run in runs}
+    assert "retokenize/omp-k=8-seed1-284ff89c" in names and len(names) == len(runs)
+    assert any(name.startswith("retokenize/stories260K-fvt-token_distillation-seed1-") for name in names)
+    assert not any(set(name) & set(':*?"<>|\\') for name in names)
