@@ -8,7 +8,7 @@ A dog.<TAB>Ein Hund.                                         any other ending: o
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,6 +47,10 @@ def read_parallel(
     tokenizers fit the other order of a list or of columns clearly better; `DataNotFoundError`.
     """
     if not isinstance(source, (str, PathLike)):
+        if not isinstance(source, Iterable):
+            raise InvalidArgumentError(
+                f"parallel={source!r:.40}: expected a file or a list of pairs of texts"
+            )
         pairs = [_pair(entry, f"parallel= entry {i}") for i, entry in enumerate(source)]
         name, named = "parallel=", False
     else:

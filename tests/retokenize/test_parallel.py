@@ -85,3 +85,9 @@ def test_lists_and_files_that_are_no_pairs(tmp_path: Path) -> None:
     (tmp_path / "bad.tsv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidArgumentError, match="cannot be read as UTF-8"):
         read_parallel(tmp_path / "bad.tsv", OLD, NEW)
+
+
+@pytest.mark.parametrize("value", [5, 0.5, object()])
+def test_what_is_neither_a_file_nor_a_list_is_said(value) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^parallel=.*: expected a file or a list of pairs"):
+        read_parallel(value)
