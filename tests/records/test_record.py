@@ -218,3 +218,12 @@ def test_output_dir_is_a_file(tmp_path):
     (tmp_path / "x").write_text("")
     with pytest.raises(RunFolderError, match="is a file"):
         prepare_run_folder(tmp_path / "x")
+
+
+def test_a_file_has_the_permissions_that_the_umask_leaves(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_json(tmp_path / "a.json", {})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o640
