@@ -110,7 +110,9 @@ def checkpoint_of(model: nn.Module) -> StoredCheckpoint | None:
 def open_matrices(model: PreTrainedModel) -> None:
     """Makes `StoredRows` of every other matrix, too, that the files of an opened model hold as it is."""
     stored = checkpoint_of(model)
-    for name, place in stored.places.items() if stored is not None else ():
+    if stored is None:
+        return
+    for name, place in stored.places.items():
         old, tensor = model.get_parameter_or_buffer(place), stored.files.tensors[name]
         if isinstance(old, nn.Parameter) and old.is_meta and _is_matrix(tensor) and tensor.shape == old.shape:
             module, _, attribute = place.rpartition(".")

@@ -73,7 +73,8 @@ def defer(model: PeftModel, tables: EmbeddingTables) -> None:
     of_tables = {id(table.parameter) for table in tables.tables}
     named = base.named_parameters(remove_duplicate=False)
     places = {id(parameter): place.replace(".base_layer.", ".") for place, parameter in named}
-    on_tables, deferred = [], {}
+    on_tables: list[Any] = []
+    deferred: dict[str, Any] = {}
     for module in base.modules():
         if not isinstance(module, LoraLayer) or not set(module.active_adapters) & module.scaling.keys():
             continue
