@@ -12,16 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..initializers import required
-from ..tables import Table
 from .texts import TokenTexts
+
+if TYPE_CHECKING:  # `hf-embinit list` imports this room, and not transformers
+    from transformers import PreTrainedModel
+
+    from ..tables import Table
 
 
 class Refined(NamedTuple):
