@@ -76,8 +76,12 @@ def token_distillation(
         optimizer.step()
         schedule.step()
     with torch.no_grad():
-        loss = [before, _loss(context, sample, trained, place).item()]
-    context.report["distilled"] = {"rows": len(context.free), "texts": len(pairs), "loss": loss}
+        after = _loss(context, sample, trained, place).item()
+    context.report["distilled"] = {
+        "rows": len(context.free),
+        "texts": len(pairs),
+        "loss": [before, after],
+    }
     rows = context.rows.clone()
     rows[context.free] = trained.detach()
     return Refined(rows, context.output)
