@@ -48,8 +48,10 @@ def new_figure(
     return figure, axes
 
 
-def save_figure(figure: Figure, path: str | os.PathLike[str], title: str = "") -> Path:
-    """Writes the figure as a PNG, under `title`, and gives its path.
+def save_figure(
+    figure: Figure, path: str | os.PathLike[str], title: str = "", *, description: str = ""
+) -> Path:
+    """Writes the figure as a PNG, under `title` and with `description` in its metadata, and gives its path.
 
     Names are drawn as they are spelled: matplotlib would take `$x_{$` for a formula, and stop.
     """
@@ -67,7 +69,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str], title: str = "") -
             text.set_text("\n".join(map(printable, text.get_text().split("\n"))))
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Description": description} if description else None)
     return path
 
 

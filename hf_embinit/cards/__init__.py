@@ -6,6 +6,7 @@ Nothing here trains or measures: numbers come from records. Commits are made by 
 from .cards import CARD_SAMPLES, hub_dataset, render_card, run_pages, write_card
 from .embeddings_publishing import prepare_vectors_push, publish_embeddings
 from .pages import PAPERS, render_page
+from .picture import draw_why
 from .publishing import Publication, PushTarget, planned_files, prepare_push, publish
 from .reference_cards import reference_cards, write_reference_cards
 
@@ -14,6 +15,7 @@ __all__ = [
     "PAPERS",
     "Publication",
     "PushTarget",
+    "draw_why",
     "hub_dataset",
     "planned_files",
     "prepare_push",

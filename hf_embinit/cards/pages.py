@@ -1,4 +1,4 @@
-"""The generated parts of README and guides: initialisers, papers, results, the API.
+"""The generated parts of README and guides: the picture, initialisers, papers, results, the API.
 
 A block lies between `<!-- name -->` and `<!-- end -->`; everything else is written by hand.
 """
@@ -17,6 +17,7 @@ from ..records import read_records, results_table
 from ..retokenize import list_initializers
 from ..studies import list_studies, load_study
 from .api import render_api
+from .picture import PICTURE, why
 
 _BLOCK = re.compile(r"(<!-- (\w+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 """From a mark to the next one, which must be `end`: other marks are left alone."""
@@ -77,6 +78,7 @@ def render_page(text: str, results: Path) -> str:
         "findings": lambda: _findings(results),
         "initialisers": _initialisers,
         "papers": _papers,
+        "picture": lambda: f"![{why(results).sentence()}](recipes/results/{PICTURE})",
         "results": lambda: "\n".join(results_table(read_records(results / name)) for name in _SHOWN_RESULTS),
     }
 

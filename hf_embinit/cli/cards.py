@@ -1,4 +1,4 @@
-"""`cards`: writes the cards of a project from its records, and the generated parts of its pages."""
+"""`cards`: writes the cards of a project from its records, the generated parts of its pages, a picture."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _flags(parser: ArgumentParser) -> None:
 
 
 def _run(args: Namespace) -> Answer:
-    from ..cards import render_page, write_reference_cards
+    from ..cards import draw_why, render_page, write_reference_cards
     from ..records import write_text
 
     if not args.folder:
@@ -39,13 +39,16 @@ def _run(args: Namespace) -> Answer:
     for page, text in pages.items():
         write_text(page, text)
     lines = [f"{len(written)} cards in {args.folder}", *(f"tables of {page}" for page in pages)]
+    if any("<!-- picture -->" in text for text in pages.values()):
+        lines.append(f"picture {draw_why(Path(args.results))}")
     return Answer("\n".join(lines), {"cards": written, "pages": args.pages})
 
 
 CARDS = Command(
     summary="render model cards, and the generated parts of pages, from run records",
     description="Renders the card of every run record below a folder, with an index, and the generated "
-    "parts of pages. The same records give the same text.",
+    "parts of pages; for a page with the part `picture` it is drawn among the records, as why.png. The same "
+    "records give the same text.",
     examples=("hf-embinit cards recipes/results model_cards --pages README.md recipes/README.md",),
     add_flags=_flags,
     run=_run,
