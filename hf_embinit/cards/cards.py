@@ -153,7 +153,7 @@ def run_pages(
         manifest=manifest,
         samples=samples,
         config=config,
-        figures={Path(path).stem.replace("_", " ").capitalize(): path for path in figures},
+        figures={words.caption(path): path for path in figures},
         initialized_at=initialized_at,
         repo_id=repo_id,
         model_folder=model_folder,

@@ -105,8 +105,7 @@ def manifest_of_record(record: RunRecord) -> list[dict[str, Any]]:
 
 def _card(record: RunRecord, run: Path, folder: Path) -> str:
     figures = {
-        figure.stem.replace("_", " ").capitalize(): _link(figure, folder)
-        for figure in sorted((run / "figures").glob("*.png"))
+        words.caption(figure): _link(figure, folder) for figure in sorted((run / "figures").glob("*.png"))
     }
     card = render_card(
         record,

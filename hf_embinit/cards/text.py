@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..display import markdown_code, markdown_text
@@ -14,6 +16,13 @@ from ..records import RunRecord
 from ..tasks import task_of
 
 _CODE_WIDTH = 110
+_CAPTIONS = {
+    "learning_curve": "Learning curve: losses and score by epoch; the dotted line is the epoch that was kept",
+    "kl_before_training": "How far new rows move the next-token probabilities before training: right of "
+    "the dashed line is more than rows at the mean ever do",
+    "bits_per_byte": "Bits per byte of validation text by training step: lower is better",
+    "trajectory": "Two models that differ in their seed: shared neighbors of their tables, losses and spread",
+}
 _SETTINGS = {
     "model": "model",
     "surgery": "surgery",
@@ -302,3 +311,15 @@ def license_text(license: str | None) -> str:
     if license:
         return f"The weights are under {license}. {code}"
     return f"{code} For the weights, the terms of the data and of the vectors named above apply."
+
+
+def caption(picture: str | os.PathLike[str]) -> str:
+    """What a figure of a run shows and how to read it, by its file name."""
+    name = Path(picture).stem
+    kind, _, side = name.rpartition("_")
+    if kind == "embedding_distribution":
+        return (
+            f"Values of the {side} table at step 0, beside Xavier's and the position encodings'. Right: as "
+            "they are added; a blue hill much wider than the green one drowns the positions"
+        )
+    return _CAPTIONS.get(name, name.replace("_", " ").capitalize())

@@ -61,7 +61,11 @@ def plot_norms(
         ax.set_xscale("log")
         ax.set_ylim(bottom=0)
         ax.set_title(name, fontsize="medium")
-        ax.set_xlabel("row: the order of frequency" if counts is None else "occurrences in the corpus")
+        ax.set_xlabel(
+            "rank by frequency (frequent on the left)"
+            if counts is None
+            else "occurrences in the corpus (frequent on the left)"
+        )
         ax.set_ylabel("Euclidean norm of the row")
         if counts is not None:
             ax.invert_xaxis()

@@ -19,21 +19,25 @@ def plot_mean_curves(
     metric: str,
     label: str,
     x: str = "epoch",
+    title: str = "",
 ) -> Path:
     """Writes a PNG with a panel for each column: `panels[column][row]` are the histories of its seeds.
 
     Lines are means over the seeds at each `x` that all of them have; bands are one sample sd on either side.
+    The title of a panel says which ends highest.
     """
     from matplotlib.ticker import MaxNLocator
 
     figure, (axes,) = new_figure(5.0 * len(panels), 4.0, columns=len(panels))
-    for ax, (title, rows) in zip(axes, panels.items(), strict=True):
+    for ax, (column, rows) in zip(axes, panels.items(), strict=True):
+        last: dict[str, float] = {}
         for number, (name, histories) in enumerate(rows.items()):
             curves = [{row[x]: row[metric] for row in h if row.get(metric) is not None} for h in histories]
             shared = sorted(set.intersection(*map(set, curves))) if curves else []
             if not shared:
                 continue
             mean = [statistics.fmean(c[i] for c in curves) for i in shared]
+            last[name] = mean[-1]
             color = PALETTE[number % len(PALETTE)]
             dashes = _DASHES[number % len(_DASHES)]
             label_n = f"{name} (n={len(curves)})"
@@ -42,13 +46,17 @@ def plot_mean_curves(
                 sd = [statistics.stdev(c[i] for c in curves) for i in shared]
                 low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
                 ax.fill_between(shared, low, high, color=color, alpha=0.15, linewidth=0)
-        ax.set_title(title, fontsize="medium")
+        found = f": {max(last, key=lambda name: last[name])} ends highest" if len(last) > 1 else ""
+        ax.set_title(f"{column}{found}", fontsize="medium")
         ax.set_xlabel(x)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel(label)
         if ax.lines:
             ax.legend(frameon=False)
-    return save_figure(figure, path)
+    figure.supxlabel(
+        "Lines: means over n seeds. Bands: one standard deviation on either side.", fontsize="small"
+    )
+    return save_figure(figure, path, title)
 
 
 def plot_bars(
@@ -57,10 +65,11 @@ def plot_bars(
     *,
     label: str,
     legend: str | None = None,
+    title: str = "",
 ) -> Path:
     """Writes a PNG of bars: `groups[group][bar]` is our mean, our sd, and the paper's mean (a diamond).
 
-    `legend` explains the names of the bars.
+    `legend` explains the names of the bars; below `title` stands the highest one.
     """
     bars = list(dict.fromkeys(bar for group in groups.values() for bar in group))
     figure, ((ax,),) = new_figure(1.6 + 1.6 * len(groups), 4.0)
@@ -86,4 +95,8 @@ def plot_bars(
     ax.legend(
         title=legend, frameon=False, ncols=(len(bars) + 2) // 2, loc="lower center", bbox_to_anchor=(0.5, 1.0)
     )
-    return save_figure(figure, path)
+    several = any(sd is not None for group in groups.values() for _, sd, _ in group.values())
+    ours = "mean over seeds, whiskers one standard deviation" if several else "one seed"
+    figure.supxlabel(f"Bars: ours ({ours}). Diamonds: the paper's, at its own settings.", fontsize="small")
+    value, name = max((f[0], f"{group}, {bar}") for group, of in groups.items() for bar, f in of.items())
+    return save_figure(figure, path, f"{title}\nhighest: {name} ({value:.1f})".strip())

@@ -114,7 +114,7 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
             )
     if panels:
         label, x = study.file.figure.get("label", metric), study.file.figure.get("x", "epoch")
-        plot_mean_curves(panels, path, metric=metric, label=label, x=x)
+        plot_mean_curves(panels, path, metric=metric, label=label, x=x, title=study.title)
     return bool(panels)
 
 
@@ -129,7 +129,7 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
             part = study.rows[s.cell.row]
             groups.setdefault(part.box, {})[part.title] = (statistics.fmean(numbers), sd, s.cell.paper[i][0])
     if groups:
-        plot_bars(groups, path, label=title, legend=study.file.figure.get("legend"))
+        plot_bars(groups, path, label=title, legend=study.file.figure.get("legend"), title=study.title)
     return bool(groups)
 
 

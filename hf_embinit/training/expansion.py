@@ -114,10 +114,10 @@ class ExpansionData(TextData):
         return measured
 
     def figures(self, folder: Path, record: RunRecord) -> None:
-        """KL before training, and perplexity by step."""
+        """KL before training, and bits per byte by step."""
         kl, curves = {record.init: self.kl}, {record.init: record.history}
         plot_kl_histograms(kl, folder / "figures" / "kl_before_training.png", bound=self.bound)
-        plot_curves(curves, folder / "figures" / "perplexity.png", reference=self.base.scores)
+        plot_curves(curves, folder / "figures" / "bits_per_byte.png", reference=self.base.scores)
 
 
 def finished_record(folder: Path, arguments: Mapping[str, Any]) -> RunRecord:
@@ -144,7 +144,7 @@ def write_comparison(
     figures, bound = folder / "figures", next(iter(records.values())).metrics["kl_bound"]
     histories = {init: record.history for init, record in records.items()}
     plot_kl_histograms(kl, figures / "kl_before_training.png", bound=bound, title=title)
-    plot_curves(histories, figures / "perplexity.png", reference=before, title=title)
+    plot_curves(histories, figures / "bits_per_byte.png", reference=before, title=title)
     write_json(
         folder / "summary.json",
         {
@@ -185,8 +185,8 @@ def comparison(title: str, before: dict[str, float], runs: dict[str, dict[str, f
                 for init, metrics in runs.items()
             ],
         ),
-        "![KL before training](figures/kl_before_training.png)",
+        "![How far each initialiser moves the model before training](figures/kl_before_training.png)",
         "",
-        "![Perplexity](figures/perplexity.png)",
+        "![Bits per byte of validation text by step](figures/bits_per_byte.png)",
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Figures of a vocabulary expansion study: KL(p || p') before training, perplexity during it."""
+"""Figures of a vocabulary expansion study: KL(p || p') before training, bits per byte during it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _LABELS = {f"validation_{name}": f"validation {score.title}" for name, score in TASK.metrics.items()}
+_SAME = 0.05
+"""Two histograms that differ by less than this share of their values look the same."""
 
 
 def plot_kl_histograms(
     kl: Mapping[str, Tensor], path: str | os.PathLike[str], *, bound: float | None = None, title: str = ""
 ) -> Path:
-    """Writes a PNG with one histogram an initialiser of KL(p || p') `[P]` in nats, on one logarithmic axis.
+    """Writes a PNG with a histogram an initialiser of KL(p || p') `[P]` in nats, log axis.
 
-    `bound` is log(1 + m / n), drawn in each panel. Zeros are shown at the left edge.
+    `bound` is log(1 + m / n), drawn in each panel; the title says whose values pass it. Zeros are at the
+    left edge. Initialisers whose histograms are the same to the eye share a panel.
     """
     if not kl or any(not len(values) for values in kl.values()):
         raise InvalidArgumentError("kl has no values to draw")
@@ -33,30 +36,35 @@ def plot_kl_histograms(
     low = float(torch.quantile(positive, 0.001)) / 2 if len(positive) else 1e-6
     high = max(float(positive.max()) * 2 if len(positive) else 1.0, low * 10)
     edges = torch.logspace(torch.tensor(low).log10(), torch.tensor(high).log10(), 61, dtype=torch.float64)
-    figure, (axes,) = new_figure(2.9 * len(kl), 3.2, columns=len(kl))
-    tops = []
-    for ax, (name, values) in zip(axes, kl.items(), strict=True):
-        counts = torch.histogram(values.double().clamp(low * 1.0001, high * 0.9999), edges).hist / len(values)
-        ax.stairs(counts.tolist(), edges.tolist(), fill=True, color=BLUE, alpha=0.7)
-        tops.append(float(counts.max()))
+    panels: list[tuple[list[str], Tensor]] = []
+    for name, values in kl.items():
+        share = torch.histogram(values.double().clamp(low * 1.0001, high * 0.9999), edges).hist / len(values)
+        same = next((names for names, other in panels if float((share - other).abs().sum()) < _SAME), None)
+        if same:
+            same.append(name)
+        else:
+            panels.append(([name], share))
+    figure, (axes,) = new_figure(max(5.4, 3.0 * len(panels)), 3.6, columns=len(panels), sharey=True)
+    for ax, (names, share) in zip(axes, panels, strict=True):
+        ax.stairs(share.tolist(), edges.tolist(), fill=True, color=BLUE, alpha=0.7)
         if bound is not None:
-            ax.axvline(
-                bound, color=ORANGE, linestyle="--", linewidth=1.3, label=f"log(1 + m/n) = {bound:.2g}"
-            )
-        ax.axvline(
-            float(values.mean()),
-            color=GRAY,
-            linestyle=":",
-            linewidth=1.3,
-            label=f"mean {float(values.mean()):.2g}",
-        )
+            ax.axvline(bound, color=ORANGE, linestyle="--", linewidth=1.3)
+        mean = float(kl[names[0]].mean())
+        ax.axvline(mean, color=GRAY, linestyle=":", linewidth=1.3)
         ax.set_xscale("log")
-        ax.set_title(name, fontsize="medium")
+        ax.set_title(f"{' and '.join(names)}\nmean {mean:.2g}", fontsize="medium")
         ax.set_xlabel("KL(p || p'), nats")
-        ax.legend(frameon=False, fontsize="small", loc="upper center")
-    for ax in axes:
-        ax.set_ylim(0, 1.35 * max(tops))
+    axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("share of prefixes")
+    legend = "How far new rows move the model after each prefix, before training. Dotted: the mean"
+    if bound is not None:
+        passing = [name for name, values in kl.items() if float(values.max()) > bound]
+        found = f"{' and '.join(passing)} can pass the bound" if passing else "none passes the bound"
+        title = f"{title}: {found}" if title else found
+        legend += (
+            f". Dashed:\nlog(1 + m/n) = {bound:.2g}, which rows at the mean of the n old ones never pass"
+        )
+    figure.supxlabel(f"{legend}.", fontsize="small")
     return save_figure(figure, path, title)
 
 
@@ -64,38 +72,44 @@ def plot_curves(
     histories: Mapping[str, Sequence[Mapping[str, Any]]],
     path: str | os.PathLike[str],
     *,
-    metrics: Sequence[str] = ("validation_bits_per_byte", "validation_word_perplexity"),
+    metric: str = "validation_bits_per_byte",
     reference: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Path:
-    """Writes a PNG with one line a run of each metric by optimizer step, one panel a metric.
+    """Writes a PNG with a line a run of a metric, the lower the better, by optimizer step.
 
-    `reference` gives a metric's value before any change, drawn as a horizontal line. With several runs a last
-    panel shows the first metric minus that of the first run, to tell near-equal curves apart.
+    `reference` gives its value before any change, drawn as a horizontal line. Of several runs a second panel
+    shows it minus that of the first run, to tell near-equal curves apart, and the title says which is lowest.
     """
-    if not any(m in row for rows in histories.values() for row in rows for m in metrics):
-        raise InvalidArgumentError(f"no history has any of: {', '.join(metrics)}")
-    several = len(histories) > 1
-    panels = len(metrics) + several
-    figure, (axes,) = new_figure(5.0 * panels, 3.8, columns=panels)
-    for ax, metric in zip(axes, metrics, strict=False):
-        curves = {name: _points(rows, metric) for name, rows in histories.items()}
-        _lines(ax, curves)
-        if reference and reference.get(metric) is not None:
-            ax.axhline(reference[metric], color=GRAY, linestyle=":", linewidth=1.2, label="before expansion")
-        values = [y for curve in curves.values() for y in curve.values()]
-        if values and max(values) > 5 * min(values) > 0:
-            ax.set_yscale("log")
-        ax.set_ylabel(_LABELS.get(metric, metric.replace("_", " ")))
-        ax.legend(frameon=False)
+    curves = {name: points for name, rows in histories.items() if (points := _points(rows, metric))}
+    if not curves:
+        raise InvalidArgumentError(f"no history has {metric}")
+    label, (first, base) = _LABELS.get(metric, metric.replace("_", " ")), next(iter(curves.items()))
+    several = len(curves) > 1
+    figure, (axes,) = new_figure(5.6 * (1 + several), 4.0, columns=1 + several)
+    _lines(axes[0], curves)
+    if reference and reference.get(metric) is not None:
+        axes[0].axhline(reference[metric], color=GRAY, linestyle=":", linewidth=1.2, label="before expansion")
+    values = [y for curve in curves.values() for y in curve.values()]
+    if max(values) > 5 * min(values) > 0:
+        axes[0].set_yscale("log")
+    axes[0].set_ylabel(label)
+    axes[0].legend(frameon=False)
     if several:
-        first = next(iter(histories))
-        base = _points(histories[first], metrics[0])
-        curves = {name: _points(rows, metrics[0]) for name, rows in histories.items()}
-        _lines(axes[-1], {n: {x: y - base[x] for x, y in c.items() if x in base} for n, c in curves.items()})
-        axes[-1].set_ylabel(f"{_LABELS.get(metrics[0], metrics[0])}, minus {first}")
-        axes[-1].set_yscale("symlog", linthresh=0.02)
-        axes[-1].legend(frameon=False)
+        _lines(axes[1], {n: {x: y - base[x] for x, y in c.items() if x in base} for n, c in curves.items()})
+        axes[1].set_ylabel(f"the same minus {first}'s")
+        axes[1].set_yscale("symlog", linthresh=0.02)
+        last = {name: list(curve.values())[-1] for name, curve in curves.items()}
+        best = min(last, key=lambda name: last[name])
+        found = f"{best} ends lowest, at {last[best]:.3f} ({first}: {last[first]:.3f})"
+        if best == first:
+            found = f"{best} ends lowest, at {last[best]:.3f}"
+        title = f"{title}: {found}" if title else found
+        figure.supxlabel(
+            f"Lower is better. Right: below 0 is better than {first}; the axis is linear up to 0.02 and "
+            "logarithmic beyond.",
+            fontsize="small",
+        )
     return save_figure(figure, path, title)
 
 
@@ -115,7 +129,8 @@ def _lines(ax: Axes, curves: Mapping[str, Mapping[float, float]]) -> None:
             color=color,
             marker=marker,
             markersize=4,
-            markevery=every,
+            linewidth=max(1.2, 3.0 - 0.45 * index),  # those below another one can be seen beside it
+            markevery=(index % every, every),
             label=name,
         )
     ax.set_xlabel("optimizer steps")

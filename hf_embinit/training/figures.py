@@ -83,7 +83,8 @@ def plot_embedding_distribution(
     position encodings, which are added unscaled: `positions` `[P, D]`, by default 5,000 sinusoidal
     ones. `input_scale` is sqrt(D) unless given; `rows` are the rows that count. Both axes are
     logarithmic (the horizontal one on both sides of a linear part as wide as Xavier's range), so that
-    distributions some hundred times wider than others fit in one picture. Raises `InvalidArgumentError`
+    distributions some hundred times wider than others fit in one picture. The title says how wide the scaled
+    entries are beside the positions. Raises `InvalidArgumentError`
     for an empty or non-finite table.
     """
     check_table(weight)
@@ -103,7 +104,14 @@ def plot_embedding_distribution(
         ax.set_title(name, fontsize="medium")
         ax.set_xlabel("value (log axis, linear around 0)")
         ax.set_ylabel("density (log axis)")
-    return save_figure(figure, path, title)
+    ratio = float(values.std() * scale / encodings.std().clamp(min=1e-30))
+    figure.supxlabel(
+        "On the right, a blue hill much wider than the green one drowns the positions. Inside the orange box "
+        "all values are equally likely.",
+        fontsize="small",
+    )
+    found = f"once scaled, {ratio:.2g} times as wide as the position encodings"
+    return save_figure(figure, path, f"{title}: {found}" if title else found.capitalize())
 
 
 def _some(x: Tensor) -> Tensor:

@@ -300,7 +300,8 @@ class TwinData(TaskData):
             record.history,
             [self.suffix(name)[1:] for name in self.models],
             folder / "figures" / "trajectory.png",
-            title=f"{record.dataset}, {told['model']}, init {record.init}, seeds {told['twin_seeds']}",
+            title=f"{record.dataset}, {told['model']}, `{record.init}`, seeds "
+            + " and ".join(map(str, told["twin_seeds"])),
         )
 
 

@@ -66,7 +66,7 @@ def test_card_of_a_translation_run(tmp_path):
     assert "sha256:abcd" in text and "in the folder `init`" in text and "11.0 million parameters" in text
     assert f"| BLEU, test | 35.12 | `{SIGNATURE.replace('|', chr(92) + '|')}` |" in text
     assert "after epoch 2 of 3" in text and "seed 3" in text
-    assert "![Learning curve](figures/learning_curve.png)" in text
+    assert "![Learning curve: losses and score" in text
     assert "| ein \\| Hund | a dog |" in text
     assert "AutoModelForSeq2SeqLM.from_pretrained" in text and "import hf_embinit" in text
     assert "| train set | 29,000 rows, SHA-256 of texts and labels `f00d` |" in text

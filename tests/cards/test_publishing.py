@@ -116,7 +116,7 @@ def test_the_cards_on_the_hub(hub: Hub, published: list[list[str]]) -> None:
         card = ModelCard(files["README.md"].decode())
         record = json.loads(files["results.json"])
         assert card.data.model_name == kind and f'{AUTO[kind]}.from_pretrained("user/{kind}"' in card.text
-        assert 'revision="init"' in card.text and "![Learning curve](figures/learning_curve.png)" in card.text
+        assert 'revision="init"' in card.text and "![Learning curve: losses and score" in card.text
         assert {r.metric_value for r in card.data.eval_results} == set(record["metrics"].values())
         (event,) = json.loads(files["config.json"])["embinit"]
         assert f"`{event['init']}`" in card.text if "init" in event else event["event"] in card.text

@@ -77,7 +77,7 @@ def test_the_comparison(study) -> None:
     assert summary["before_expansion"]["validation_bits_per_byte"] > 0
     page = (folder / "README.md").read_text(encoding="utf-8")
     assert page in printed and "| zeros |" in page and "| mean |" in page
-    for name in ("kl_before_training", "perplexity"):
+    for name in ("kl_before_training", "bits_per_byte"):
         assert f"figures/{name}.png" in page
         assert (folder / "figures" / f"{name}.png").stat().st_size > 5000
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.moments import xavier_bound
+from hf_embinit.training.expansion_figures import plot_curves, plot_kl_histograms
 from hf_embinit.training.figures import plot_embedding_distribution, plot_learning_curve
 
 HISTORY = [
@@ -112,3 +113,27 @@ def test_drawing_leaves_the_global_backend_alone() -> None:
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_titles_say_what_was_found(tmp_path: Path, drawn: list[Figure]) -> None:
+    x = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    positions = torch.tensor([[0.5, -0.5], [-0.5, 0.5]])
+    plot_embedding_distribution(x, tmp_path / "x.png", title="glove", input_scale=3.0, positions=positions)
+    assert drawn[-1].get_suptitle() == "glove: once scaled, 6 times as wide as the position encodings"
+    steps = {"default": (3.0, 2.0), "mean": (2.0, 1.5)}
+    curves = {name: [{"step": i, "loss": y} for i, y in enumerate(ys)] for name, ys in steps.items()}
+    plot_curves(curves, tmp_path / "c.png", metric="loss", title="50 tokens")
+    assert drawn[-1].get_suptitle() == "50 tokens: mean ends lowest, at 1.500 (default: 2.000)"
+    assert len(drawn[-1].axes) == 2 and "0.02" in drawn[-1].get_supxlabel()
+
+
+def test_histograms_that_coincide_share_a_panel_and_no_text_lies_on_them(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    kl = torch.logspace(-6, -2, 500)
+    every = {"mean": kl, "default": kl * 50, "mean_cov": kl * 1.0001}
+    plot_kl_histograms(every, tmp_path / "kl.png", bound=0.1, title="50 tokens")
+    assert drawn[-1].get_suptitle() == "50 tokens: default can pass the bound"
+    titles = [ax.get_title().split("\n")[0] for ax in drawn[-1].axes]
+    assert titles == ["mean and mean_cov", "default"]
+    assert all(ax.get_legend() is None for ax in drawn[-1].axes) and "0.1" in drawn[-1].get_supxlabel()
