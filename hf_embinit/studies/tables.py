@@ -14,6 +14,10 @@ from .files import Value
 from .scores import Scores, mean
 from .study import Study, selected
 
+_NOT_RUN = "–"
+"""What a cell shows that was not run; a line below the table says so."""
+_NOTHING = "Nothing of it was run yet."
+
 
 def _number(mean: float, sd: float | None, digits: int) -> str:
     return f"{mean:z.{digits}f}" if sd is None else f"{mean:z.{digits}f} ({sd:.{digits}f})"
@@ -21,10 +25,10 @@ def _number(mean: float, sd: float | None, digits: int) -> str:
 
 def _ours(scores: Scores | None, i: int, digits: int, common_n: int | None) -> str:
     if scores is None:
-        return "not run"
+        return _NOT_RUN
     numbers = list(scores.by_seed[i].values())
     if not numbers:
-        return scores.status if scores.status != "finished" else "not measured"
+        return {"finished": "not measured", "not run": _NOT_RUN}.get(scores.status, scores.status)
     sd = statistics.stdev(numbers) if len(numbers) > 1 else None
     text = _number(statistics.fmean(numbers), sd, digits)
     return text if len(numbers) == common_n else f"{text}, n={len(numbers)}"
@@ -109,8 +113,10 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
         parts[-1] += " Settings of these runs: " + "; ".join(f"`{text}`" for text in study.changes) + "."
     known = any(theirs[0] is not None for s in scores for theirs in s.cell.paper)
     begun = any(s.status != "not run" for s in scores)
-    table = markdown_table(header, rows) if known or begun else "Nothing of it was run yet."
-    parts += [study.file.note or "", table, _left_out(study, scores)]
+    table = markdown_table(header, rows) if known or begun else _NOTHING
+    gaps = any(cell.startswith(_NOT_RUN) for row in rows for cell in row)
+    left_out = [f"{_NOT_RUN}: not run." if gaps and table != _NOTHING else "", _left_out(study, scores)]
+    parts += [study.file.note or "", table, " ".join(filter(None, left_out))]
     parts += _agreement(study, scores)
     parts += [f"![{study.title}]({name})" for name in figures]
     deltas = differences(study, scores)
@@ -130,7 +136,7 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     if run:
         parts += ["## Grid\n", markdown_table(["cell", "settings", s_title(scores), "n", ""], run)]
     if len(run) < len(points):
-        parts.append(f"{len(points) - len(run)} of {len(points)} settings of the grids were not run.")
+        parts.append(f"{len(run)} of the {len(points)} settings of the grids were run.")
     errors = [error for s in scores for error in s.errors]
     if errors:
         parts += ["## Failed\n", "\n".join(f"- `{error}`" for error in errors)]

@@ -71,8 +71,8 @@ def test_a_smoke_run_survives_the_death_of_its_worker_and_of_its_driver(tmp_path
     assert (second / "results.json").exists() and "Not run: " in done.stdout
     page = (tmp_path / "table3-smoke" / "table.md").read_text()
     rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| Xavier")}
-    for title in ("Xavier: no/yes", "Xavier: yes/yes"):
-        assert "not run" not in rows[title] and "failed" not in rows[title]
+    for title in ("Xavier: frozen, positions", "Xavier: trained, positions"):
+        assert "–" not in rows[title] and "failed" not in rows[title]
     assert "these numbers mean nothing" in page and "data, captions train" in page
 
     again = reproduce(*arguments)  # nothing left to do

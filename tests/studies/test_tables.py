@@ -56,8 +56,8 @@ def test_cells_that_were_not_run_say_so(toy) -> None:
     study = load_study(name)
     execute(load_study(name, only=["b/high"]).runs[0], launch)
     page = markdown(study, gather(study, launch), "cmd")
-    assert "| One: Low | 11.0 / 11.5 (0.7) | 2.0 / 2 | not run / 21 | not run / 2 |" in page
-    assert "| One: High | not run / 31.25 | not run / 2 | 41.0 / 20 | 2.0 / 2 |" in page
+    assert "| One: Low | 11.0 / 11.5 (0.7) | 2.0 / 2 | – / 21 | – / 2 |" in page
+    assert "| One: High | – / 31.25 | – / 2 | 41.0 / 20 | 2.0 / 2 |\n\n–: not run.\n" in page
     assert "Not run" not in page
 
 
