@@ -44,7 +44,7 @@ def checkpoint(tmp_path_factory) -> Path:
     )
 
     folder = tmp_path_factory.mktemp("vanilla")
-    tokenizer = VanillaTransformerTokenizer.build(["a man"], source_lang="en")
+    tokenizer = VanillaTransformerTokenizer.build(["a man"], source_lang="en", min_frequency=1)
     config = VanillaTransformerConfig(
         vocab_size=len(tokenizer), d_model=8, num_heads=2, d_ff=8, num_layers=1,
         is_encoder_decoder=False, is_decoder=True,

@@ -65,7 +65,7 @@ hf-embinit init list_config --init xavier --output_dir o | 'list_config'
 hf-embinit init no_weights --init xavier --output_dir o | no_weights has neither model.safetensors nor
 hf-embinit init unknown_type --init xavier --output_dir o | model type `brt`
 hf-embinit init no_class --init xavier --output_dir o | the config.json names no model class
-hf-embinit init no_events --init xavier --output_dir o | config.embinit is str, expected the list of its
+hf-embinit init no_events --init xavier --output_dir o | is no list of events: it was not written by
 hf-embinit init no_tokenizer --init xavier --output_dir o | the tokenizer of 'no_tokenizer' (or give
 hf-embinit init model --tokenizer nowhere --init xavier --output_dir o | --tokenizer 'nowhere' is no folder
 hf-embinit init model --init xavier --link --config_only --output_dir o | --config_only draws all weights anew

@@ -28,10 +28,20 @@ def vectors(words: Any) -> PretrainedVectors:
     return PretrainedVectors(names, torch.randn(len(names), 8, generator=draw), "words")
 
 
+def table(words: Any) -> PretrainedVectors:
+    """A row for each token of the vocabulary and the new ones, drawn: what a donor has."""
+    names = [
+        *sorted(words.get_vocab(), key=words.get_vocab().get),
+        *(word.replace(" ", "\u0120") for word in WORDS),
+    ]
+    draw = torch.Generator().manual_seed(0)
+    return PretrainedVectors(names, torch.randn(len(names), 16, generator=draw), "donor", family="byte_level")
+
+
 def given(name: str, words: Any) -> dict[str, Any]:
     """What each method reads."""
     text = [one + " " + " ".join(word.strip() for word in WORDS) for one in texts()[:40]]
-    donor = {"donor": vectors(words)}
+    donor = {"donor": table(words)}
     pairs = [(f"we were{word} there", f"we were{word} there") for word in WORDS] * 5
     return {
         "align": {"texts": text}, "tokalign": {"texts": text * 3, "dim": 8, "min_count": 2},
@@ -59,7 +69,8 @@ def test_every_method_makes_rows_of_added_tokens_and_moves_nothing_else(name: st
     for t in EmbeddingTables(m).own_tables:
         rows = EmbeddingTables(m).read(t)
         assert torch.equal(rows[:size], before[t.name]) and bool(torch.isfinite(rows).all())
-        assert not torch.equal(rows[size], rows[size + 1])
+        if name != "tokalign":  # copies an old row for each, which may be the same
+            assert not torch.equal(rows[size], rows[size + 1])
     assert torch.equal(logits(m, ids)[..., :size], said)
     steps = report.tables[0]["details"]["steps"]
     assert sum(steps.values()) == 2, steps

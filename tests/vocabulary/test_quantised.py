@@ -78,10 +78,12 @@ def test_rows_of_a_quantised_model_come_back(kind, scheme, tmp_path) -> None:
 
     loaded = load_adapter(base(), tmp_path / "adapter").eval()
     assert torch.equal(logits(loaded, ids), before)
-    merged = merge_adapter(loaded)
+    merged = merge_adapter(load_adapter(base(), tmp_path / "adapter").eval())
+    merged.save_pretrained(
+        tmp_path / "merged"
+    )  # before it runs: on some CPUs bitsandbytes packs weights then
     after = logits(merged, ids)  # the projection was quantised anew, the tables are what they were trained to
     assert (after - before).std() < 0.1 * before.std()
-    merged.save_pretrained(tmp_path / "merged")
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", device_map="cpu").eval()
     assert again.config.vocab_size == 322
     assert torch.equal(logits(again, ids), after)
