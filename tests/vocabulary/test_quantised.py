@@ -79,9 +79,7 @@ def test_rows_of_a_quantised_model_come_back(kind, scheme, tmp_path) -> None:
     loaded = load_adapter(base(), tmp_path / "adapter").eval()
     assert torch.equal(logits(loaded, ids), before)
     merged = merge_adapter(load_adapter(base(), tmp_path / "adapter").eval())
-    merged.save_pretrained(
-        tmp_path / "merged"
-    )  # before it runs: on some CPUs bitsandbytes packs weights then
+    merged.save_pretrained(tmp_path / "merged")  # first: some CPUs have weights packed to run
     after = logits(merged, ids)  # the projection was quantised anew, the tables are what they were trained to
     assert (after - before).std() < 0.1 * before.std()
     again = AutoModelForCausalLM.from_pretrained(tmp_path / "merged", device_map="cpu").eval()
