@@ -50,8 +50,8 @@ def token_distillation(
     its rate falling to 0 from `learning_rate` standard deviations of the old rows; of a text the first
     `length` tokens count.
     Output rows stay as the method made them, so an output that is tied to the input has to be untied: input
-    rows found this way make bad output rows. The published code distils from snippets of each new token and
-    trains about as many tokens as are added; here whole vocabularies are trained on running text.
+    rows found this way make bad output rows. The published code distils from snippets of
+    each new token; here whole vocabularies are trained on running text.
     """
     texts = context.require_texts("token_distillation")
     pairs = [pair for pair in _pairs(context, texts, length) if pair.places]
