@@ -11,14 +11,17 @@
     python recipes/retokenize.py
     python recipes/retokenize.py --pairs tatoeba/train.jsonl:en,de multi30k/train.jsonl:en,de \\
         --test_pairs multi30k/test.jsonl:en,de --max_pairs 25000 --vocab_size 8000
+    python recipes/retokenize.py --pairs tatoeba/train.jsonl:en,en --labelled glue/stsb/validation.jsonl
     python recipes/retokenize.py --model models/stories260K --init fvt --vocab_size 2000 --max_steps 60
+    python recipes/retokenize.py --model models/stories260K --init fvt --expand 300
 
 The first makes a German sentence encoder of an English one, all-MiniLM-L6-v2, from 8,000 embedded pairs of
 sentences in some two minutes on two cores, without training: a German vocabulary is learnt, its rows are made
-by `--init`, and the English sentences are looked for by their translations. The second does it with real data
-in HF_EMBINIT_DATA. The third learns a vocabulary for a language model from texts that the model writes, and
-measures bits per byte of others before any training, and after training the tables alone or all of it
-(`--train`). Writes `results.json` and, with `--save`, the model and its tokenizer.
+by `--init`, and the English sentences are looked for by their translations. The second does it with data in
+HF_EMBINIT_DATA; the third scores an English vocabulary by the similarity of sentences. The fourth learns a
+vocabulary for a language model from texts that it writes, or from `--texts`, and measures bits per byte of
+others at once and after training the tables alone or all of it (`--train`); the fifth keeps the tokenizer and
+adds words to it. Writes `results.json`, and with `--save` the model and its tokenizer.
 """
 
 from __future__ import annotations
@@ -37,19 +40,23 @@ STORY = "Once upon a time, there was a"
 class Arguments:
     """The model, its new tokenizer, and what the rows are made of."""
 
-    model: str = flag("minilm", "`minilm`, or an encoder or causal LM by folder or Hub id.")
+    model: str = flag("minilm", "`minilm`, or an encoder, classifier or causal LM by folder or Hub id.")
     init: str = flag("trans_tokenizer", "Method, by name or name:option=value; `auto` picks one.")
     refine: str | None = flag(None, "token_distillation or tokens2words, also with :option=value, after it.")
     tokenizer: str | None = flag(None, "Folder or Hub id of the new one. Default: one learnt from text.")
     vocab_size: Count = flag(4000, "Tokens of a tokenizer that is learnt.")
-    pairs: list[str] = flag(
-        ["tatoeba"], "`tatoeba` (embedded) or files of English-German pairs, such as pairs.jsonl:en,de."
-    )
+    expand: CountOrZero = flag(0, "Words to add to the tokenizer of a causal LM, in place of another one.")
+    pairs: list[str] = flag(["tatoeba"], "`tatoeba` (embedded) or files of pairs, such as pairs.jsonl:en,de.")
     test_pairs: list[str] = flag(["tatoeba"], "Pairs to find each other, from `tatoeba` or such files.")
     max_pairs: Count | None = flag(None, "Pairs to use, drawn by the seed. Default: all.")
-    max_test_pairs: Count = flag(500, "The first pairs of --test_pairs.")
+    labelled: str | None = flag(
+        None,
+        "File of two texts and a label, to score an encoder or a classifier on in place of --test_pairs.",
+    )
+    max_test_pairs: Count = flag(500, "The first pairs of --test_pairs, or as many spread over --labelled.")
+    texts: list[str] = flag([], "Texts for a causal LM, such as stories.jsonl:text. Default: it writes them.")
     num_texts: Annotated[int, Wanted("a whole number of 5 or more", lambda n: n >= 5)] = flag(
-        500, "Texts that a causal LM writes; a fifth of them is held out."
+        500, "Texts of a causal LM; a fifth of them is held out."
     )
     untie: bool = flag(False, "The output table of a causal LM gets rows of its own.")
     max_steps: CountOrZero = flag(0, "Optimizer steps of training a causal LM on its texts.")
@@ -61,56 +68,56 @@ class Arguments:
 
 
 def main() -> None:
-    """Texts, tokenizer, scores before, rows, scores after, training."""
+    """Trial, score before, tokenizer, rows, score after, training."""
     (args,) = parse_arguments((Arguments,), lambda known: {}, description=__doc__ or "")
     # after --help, which answers without them
     import resource
-    import time
+    import sys
 
-    import hf_embinit
-    from hf_embinit import records
+    from hf_embinit import expand_vocabulary, records, replace_tokenizer
     from hf_embinit.initializers import read_init
-    from hf_embinit.measures import mean_pooled
-    from hf_embinit.tasks import find_tokenizer, retokenizing
+    from hf_embinit.tasks import retokenizing, trials
 
+    if args.expand and (args.refine or args.untie or args.tokenizer):
+        sys.exit("--expand adds words to the tokenizer: leave --tokenizer, --refine and --untie out")
     init, options = (args.init, {}) if args.init == "auto" else read_init(args.init)
     folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)
     generates = model.get_output_embeddings() is not None
-    pairs, scores = list[Any](), dict[str, float]()
+    pairs = [] if generates else trials.load_pairs(args.pairs, "train", args.max_pairs, args.seed)
     if generates:
-        made = retokenizing.sample_texts(model, old, args.num_texts, seed=args.seed)
-        texts, held_out = made[len(made) // 5 :], made[: len(made) // 5]
+        trial = trials.text_trial(model, old, args.texts, args.num_texts, seed=args.seed)
+    elif args.labelled:
+        trial = trials.label_trial(model, pairs, args.labelled, args.max_test_pairs)
     else:
-        pairs = retokenizing.load_pairs(args.pairs, "train", args.max_pairs, args.seed)
-        texts, held_out = [pair.new for pair in pairs], retokenizing.load_pairs(args.test_pairs, "test")
-        held_out = held_out[: args.max_test_pairs]
-        english = mean_pooled(model, old, [pair.old for pair in held_out])
+        found = trials.load_pairs(args.test_pairs, "test")
+        trial = trials.pair_trial(model, old, pairs, found[: args.max_test_pairs])
+    scores = dict[str, float]()
 
     def score(when: str, tokenizer: Any) -> None:
         """Measures the model and prints it."""
+        value = scores[f"{when}_{trial.metric}"] = trial.score(model, tokenizer)
+        said = ""
         if generates:
-            name, value = "bits_per_byte", retokenizing.bits_per_byte(model, tokenizer, held_out)
             ids = tokenizer(STORY, add_special_tokens=False, return_tensors="pt")["input_ids"]
-            said = tokenizer.decode(model.generate(ids, max_new_tokens=40, do_sample=False)[0])
-        else:
-            name, value = "accuracy", retokenizing.paired_accuracy(model, tokenizer, held_out, english)
-            said = ""
-        scores[f"{when}_{name}"] = value
-        print(f"{when} {name} {value:.3f} {said!r}" if said else f"{when} {name} {value:.3f}", flush=True)
+            said = repr(tokenizer.decode(model.generate(ids, max_new_tokens=40, do_sample=False)[0]))
+        print(f"{when} {trial.metric} {value:.3f} {said}".rstrip(), flush=True)
 
     score("before", old)
     old_rows = model.get_input_embeddings().weight.detach().clone()
-    tokenizer = (retokenizing.train_tokenizer(old, texts, args.vocab_size) if args.tokenizer is None
-                 else find_tokenizer(args.tokenizer))  # fmt: skip
-    start = time.perf_counter()
-    given = retokenizing.help_for(init, tokenizer, pairs, texts, args.seed)
-    if args.refine and args.refine.startswith("token_distillation"):
-        given.setdefault("texts", texts)
-    report = hf_embinit.replace_tokenizer(
-        model, old, tokenizer, init, seed=args.seed, refine=args.refine, untie=args.untie, **given, **options
-    )
-    seconds = time.perf_counter() - start
+    sizes = {"size": args.vocab_size, "words": args.expand}
+    tokenizer, words = retokenizing.new_tokenizer(old, trial.texts, name=args.tokenizer, **sizes)
+    with trials.measured() as cost:
+        given = retokenizing.help_for(init, tokenizer, pairs, trial.texts, args.seed)
+        if args.refine and args.refine.startswith("token_distillation"):
+            given.setdefault("texts", trial.texts)
+        given |= {"seed": args.seed, **options}
+        if words:
+            report: Any = expand_vocabulary(model, old, words, init, prefixes=trial.held_out[:20], **given)
+            scores["kl_of_old_tokens"] = report.shift.kl_mean
+        else:
+            given |= {"refine": args.refine, "untie": args.untie}
+            report = replace_tokenizer(model, old, tokenizer, init, **given)
     print(report)
     score("step_0", tokenizer)
     if not generates:
@@ -118,15 +125,15 @@ def main() -> None:
         for word, near in retokenizing.nearest_words(rows, tokenizer, WORDS, old_rows, old).items():
             print(f"  {word}: {', '.join(near)}")
     if args.max_steps and generates:
-        settings = {"tables_only": args.train == "tables", "seed": args.seed}
-        retokenizing.train_briefly(model, tokenizer, texts, args.max_steps, args.learning_rate, **settings)
+        rest = {"learning_rate": args.learning_rate, "tables_only": args.train == "tables", "seed": args.seed}
+        retokenizing.train_briefly(model, tokenizer, trial.texts, args.max_steps, **rest)
         score("trained", tokenizer)
     records.write_json(folder / "results.json", {
         "dataset": "stories" if generates else "pairs",
         "init": args.init,
         "seed": args.seed,
         "arguments": asdict(args),
-        "metrics": {**scores, "seconds": seconds,
+        "metrics": {**scores, **cost,
                     "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024},
         "report": report.to_dict(),
         "runtime": {"device": records.device_name("cpu")},

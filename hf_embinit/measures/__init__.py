@@ -8,7 +8,7 @@ from __future__ import annotations
 from .absorption import absorption_curve, position_span, table_4_transformations
 from .analogies import AnalogyTask, Question, analogy_score, read_analogies
 from .divergence import expansion_bound, kl_divergence, largest_scale, new_token_mass, top1_agreement
-from .glue import GLUE_METRICS
+from .glue import GLUE_METRICS, spearmanr
 from .knn import Metric, knn_match_similarity, nearest_neighbors
 from .loading import list_metrics, load_metric, metric_path
 from .overlap import ENGLISH_LIKE, english_like, vocabulary_overlap
@@ -54,6 +54,7 @@ __all__ = [
     "probe_positions",
     "read_analogies",
     "retrieval_accuracy",
+    "spearmanr",
     "table_4_transformations",
     "top1_agreement",
     "unused_distance",

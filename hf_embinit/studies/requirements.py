@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import DataNotFoundError, EmbinitError, InvalidArgumentError
 from ..hub import hub_is_reachable
 from ..initializers import get_initializer
-from ..tasks import DATA_VARIABLE, SPLIT_FILES, DataSpec, find_folder, list_tasks
+from ..tasks import DATA_VARIABLE, SPLIT_FILES, DataSpec, find_folder, find_model, list_tasks
 from ..vectors import SOURCES
 from .scheduling import Launch
 from .study import RUN_PREFIX, Run, Study
@@ -128,8 +128,10 @@ def _look(kind: str, name: str, launch: Launch, run: Run) -> tuple[str | None, s
     path = Path(name).expanduser()
     if path.exists() or (":" in name and Path(name.rpartition(":")[0]).exists()):
         return str(path), ""
-    if kind == "model" and launch.data_dir is None and (folder := find_folder(name, None)) is not None:
-        return str(folder), ""
+    if kind in ("model", "tokenizer") and launch.data_dir is None:
+        folders = [find_model(name), find_folder(f"tokenizers/{name}", None)]
+        if found := next((folder for folder in folders if folder and Path(folder).is_dir()), None):
+            return str(found), ""
     if kind == "vectors" and name == "glove":
         return None, (
             "not on the Hub; get glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (German: "

