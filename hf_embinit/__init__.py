@@ -17,7 +17,7 @@ register_on_demand("vanilla_transformer", "hf_embinit.models")
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        "cards": ("publish", "publish_embeddings"),
+        "cards": ("publish", "publish_all", "publish_embeddings"),
         "errors": ("EmbinitError",),
         "initialization": ("InitReport", "initialize"),
         "manifest": ("read_manifest",),
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from . import surgery as surgery
     from . import tokens as tokens
     from .cards import publish as publish
+    from .cards import publish_all as publish_all
     from .cards import publish_embeddings as publish_embeddings
     from .errors import EmbinitError as EmbinitError
     from .initialization import InitReport as InitReport

@@ -8,19 +8,23 @@ from .embeddings_publishing import prepare_vectors_push, publish_embeddings
 from .pages import PAPERS, render_page
 from .picture import draw_why
 from .publishing import Publication, PushTarget, planned_files, prepare_push, publish
+from .publishing_all import PublishedRuns, planned_runs, publish_all
 from .reference_cards import reference_cards, write_reference_cards
 
 __all__ = [
     "CARD_SAMPLES",
     "PAPERS",
     "Publication",
+    "PublishedRuns",
     "PushTarget",
     "draw_why",
     "hub_dataset",
     "planned_files",
+    "planned_runs",
     "prepare_push",
     "prepare_vectors_push",
     "publish",
+    "publish_all",
     "publish_embeddings",
     "reference_cards",
     "render_card",

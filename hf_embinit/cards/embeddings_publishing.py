@@ -96,7 +96,7 @@ def publish_embeddings(
         }
     )
     commit, _ = repository.commit(main, None, f"Embeddings: {chosen} of {name}")
-    return Publication(repository.repo_id, f"{repository.api.endpoint}/{repository.repo_id}", commit, None)
+    return Publication(repository.repo_id, repository.url, commit, None)
 
 
 def prepare_vectors_push(

@@ -104,8 +104,7 @@ def publish(
     commit, init_commit = repository.commit(
         main, init, run.record.title, lambda made: run.pages(repository.repo_id, made)
     )
-    url = f"{repository.api.endpoint}/{repository.repo_id}"
-    return Publication(repository.repo_id, url, commit, init_commit)
+    return Publication(repository.repo_id, repository.url, commit, init_commit)
 
 
 @checked

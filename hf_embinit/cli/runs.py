@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataNotFoundError, RunFolderError
-from .command import Answer, Command, flag
+from .command import Answer, Command, CommandLineError, flag
 
 if TYPE_CHECKING:
     from ..records import RunRecord
@@ -115,8 +115,23 @@ COMPARE = Command(
 
 
 def _publish_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("run_folder", help="folder of a finished run, as a recipe leaves it")
-    parser.add_argument("repo_id", help="Hub repository, user/name; made if it is not there")
+    parser.add_argument("run_folder", help="folder of a finished run; with --all, of any number of them")
+    parser.add_argument(
+        "repo_id",
+        nargs="?",
+        help="Hub repository, user/name, made if it is not there; with --all its owner alone",
+    )
+    flag(
+        parser, "all", action="store_true", help="every run below the folder, and their scores as a data set"
+    )
+    flag(
+        parser,
+        "collection",
+        nargs="?",
+        const="Token embeddings",
+        metavar="TITLE",
+        help="put all of it into the collection of this title (default: %(const)s)",
+    )
     flag(
         parser,
         "private",
@@ -132,6 +147,14 @@ def _publish_flags(parser: ArgumentParser) -> None:
 def _publish(args: Namespace) -> Answer:
     import hf_embinit
 
+    if args.all:
+        return _publish_all(args)
+    if args.collection:
+        raise CommandLineError(f"--collection {args.collection}: only --all makes a collection, of its runs")
+    if args.repo_id is None:
+        raise CommandLineError(
+            f"publish {args.run_folder}: the repository is missing, such as user/name (or give --all)"
+        )
     if args.dry_run:
         from ..cards import planned_files
 
@@ -151,15 +174,45 @@ def _publish(args: Namespace) -> Answer:
     return Answer(str(publication), asdict(publication))
 
 
+def _publish_all(args: Namespace) -> Answer:
+    import hf_embinit
+
+    if args.dry_run:
+        from ..cards import planned_runs
+
+        plan = planned_runs(args.run_folder, args.repo_id, args.license)
+        results = plan["results"]
+        lines = [f"{'bytes':>14}  repository", *(f"{n:>14,}  {name}" for name, n in plan["models"].items())]
+        lines.append(f"{results['bytes']:>14,}  {results['repository']} (scores of {results['runs']} runs)")
+        lines += [f"{'not published':>14}  {run}: {reason}" for run, reason in plan["failed"].items()]
+        if plan["without_weights"]:
+            lines.append(f"{'record alone':>14}  {len(plan['without_weights'])} runs without weights")
+        return Answer("\n".join(lines), plan, 1 if plan["failed"] else 0)
+    done = hf_embinit.publish_all(
+        args.run_folder,
+        args.repo_id,
+        collection=args.collection,
+        private=args.private,
+        token=args.token,
+        license=args.license,
+        overwrite=args.overwrite,
+    )
+    return Answer(str(done), asdict(done), 1 if done.failed else 0)
+
+
 PUBLISH = Command(
-    summary="put a finished run on the Hub",
+    summary="put finished runs on the Hub",
     description="Publishes a run folder as one repository: the trained model on `main`, the initialised one "
     "(before step 1) as the revision `init`, tokenizer, record, figures and card. A failure leaves the "
     "repository as it was, and running it again is safe. Only files that the run listed (files.json) are "
-    "sent. HF_HUB_DOWNLOAD_TIMEOUT says how many seconds the Hub is waited for.",
+    "sent. With --all every run below the folder becomes a repository named like its folder, and their "
+    "scores the data set hf-embinit-results. HF_HUB_DOWNLOAD_TIMEOUT says how many seconds the Hub is waited "
+    "for.",
     examples=(
         "hf-embinit publish runs/translate/captions-words-glove_xavier-seed42 user/name --private",
         "hf-embinit publish runs/translate/captions-words-glove_xavier-seed42 user/name --dry_run",
+        "hf-embinit publish runs --all --collection --dry_run",
+        "hf-embinit publish runs my-lab --all --collection 'Embeddings of my lab'",
     ),
     add_flags=_publish_flags,
     run=_publish,

@@ -13,6 +13,7 @@ from .access import (
     load_pretrained_tokenizer,
 )
 from .classes import model_class
+from .collections import add_to_collection
 from .repository import INIT_BRANCH, LIST_NAME, Branch, HubRepository, check_repo_id
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "LIST_NAME",
     "Branch",
     "HubRepository",
+    "add_to_collection",
     "cache_only",
     "check_repo_id",
     "hub_file",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..errors import EmbinitError, InvalidArgumentError, PublishError
 from .access import hub_problem, no_answer, patience, patience_seconds, request_errors
@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 _SLOW = 12
 """Factor on the time limit of a commit: the Hub looks through all of its files before it answers."""
+RepoType: TypeAlias = Literal["model", "dataset"]
 INIT_BRANCH = "init"
 LIST_NAME = "files.json"
 """The file of a publication that lists the paths and digests of its other files."""
@@ -69,18 +70,26 @@ class Branch:
 
 
 class HubRepository:
-    """A model repository that the token may write to, created if needed.
+    """A repository of a model, or of the `repo_type` given, that the token may write to; created if needed.
 
     Raises `PublishError` without a token, for a wrong or a read-only one, for the namespace of somebody else,
     without a connection, and for a repository that is public when a private one is wanted (or the other way
     round). Raises `InvalidArgumentError` for a name that no repository can have.
     """
 
-    def __init__(self, repo_id: str, *, private: bool | None = None, token: str | None = None):
+    def __init__(
+        self,
+        repo_id: str,
+        *,
+        private: bool | None = None,
+        token: str | None = None,
+        repo_type: RepoType = "model",
+    ):
         from huggingface_hub import HfApi
         from huggingface_hub.errors import RepositoryNotFoundError
 
         self.token = token
+        self.repo_type = repo_type
         self.api: HfApi = HfApi(token=token)
         self.repo_id = check_repo_id(repo_id)
         problem = hub_problem()
@@ -93,16 +102,24 @@ class HubRepository:
             if "/" not in self.repo_id:
                 self.repo_id = f"{user}/{self.repo_id}"
             try:
-                found = self.api.model_info(self.repo_id)
+                found = self._info()
             except RepositoryNotFoundError:
-                self.api.create_repo(self.repo_id, private=private, exist_ok=True)
-                found = self.api.model_info(self.repo_id)
+                self.api.create_repo(self.repo_id, private=private, repo_type=repo_type, exist_ok=True)
+                found = self._info()
         if private is not None and bool(found.private) != private:
             kind = "private" if found.private else "public"
             raise PublishError(
                 f"{self.repo_id} is there and is {kind}, but private={private} was asked for. Change it in "
                 "the repository's settings, or leave private= (--hub_private_repo) out."
             )
+
+    @property
+    def url(self) -> str:
+        """Its page."""
+        return f"{self.api.endpoint}/{'datasets/' if self.repo_type == 'dataset' else ''}{self.repo_id}"
+
+    def _info(self, revision: str | None = None) -> Any:
+        return self.api.repo_info(self.repo_id, repo_type=self.repo_type, revision=revision)
 
     def _user(self) -> str:
         """The owner of the token. Raises `PublishError` when it cannot write to the namespace."""
@@ -130,7 +147,7 @@ class HubRepository:
 
         with self.told():
             try:
-                info = self.api.model_info(self.repo_id, revision=name)
+                info = self._info(name)
             except RevisionNotFoundError:
                 return None
         paths = {s.rfilename for s in info.siblings or ()}
@@ -150,7 +167,7 @@ class HubRepository:
     def read(self, path: str, commit: str) -> bytes:
         """The content of one file."""
         with self.told():
-            found = self.api.hf_hub_download(self.repo_id, path, revision=commit)
+            found = self.api.hf_hub_download(self.repo_id, path, repo_type=self.repo_type, revision=commit)
         return Path(found).read_bytes()
 
     def commit(
@@ -171,13 +188,19 @@ class HubRepository:
         with self.told(f"{self.repo_id} is as it was.", slow=True):
             for branch in branches:
                 self.api.preupload_lfs_files(
-                    self.repo_id, branch.additions, revision=branch.head, free_memory=False
+                    self.repo_id,
+                    branch.additions,
+                    repo_type=self.repo_type,
+                    revision=branch.head,
+                    free_memory=False,
                 )
         made: CommitInfo | None = None
         if init is not None:
             with self.told(f"The branch main of {self.repo_id} is as it was.", slow=True):
                 if not init.exists:
-                    self.api.create_branch(self.repo_id, branch=init.name, revision=init.head)
+                    self.api.create_branch(
+                        self.repo_id, repo_type=self.repo_type, branch=init.name, revision=init.head
+                    )
                 try:
                     made = self._send(init, f"{message}: as initialised")
                 except Exception:
@@ -193,6 +216,7 @@ class HubRepository:
             self.repo_id,
             branch.operations(),
             commit_message=message,
+            repo_type=self.repo_type,
             revision=branch.name,
             parent_commit=branch.head,
         )
@@ -202,7 +226,7 @@ class HubRepository:
         again = "Publish again to bring both up to date."
         there = f", its branch {init.name} at {made.oid[:8]}" if init is not None and made is not None else ""
         try:
-            now = str(self.api.model_info(self.repo_id, revision=main.name).sha)
+            now = str(self._info(main.name).sha)
         except request_errors():
             return f"Whether the branch main of {self.repo_id} took the commit is not known{there}. {again}"
         if now != main.head:
@@ -216,11 +240,11 @@ class HubRepository:
         from huggingface_hub import CommitOperationCopy, CommitOperationDelete
 
         try:
-            info = self.api.model_info(self.repo_id, revision=branch.name)
+            info = self._info(branch.name)
             if info.sha != ours:
                 return False
             if not branch.exists:
-                self.api.delete_branch(self.repo_id, branch=branch.name)
+                self.api.delete_branch(self.repo_id, repo_type=self.repo_type, branch=branch.name)
             elif ours != branch.head:
                 held = {s.rfilename for s in info.siblings or ()}
                 operations: list[Any] = [
@@ -231,6 +255,7 @@ class HubRepository:
                     self.repo_id,
                     operations,
                     commit_message="As before",
+                    repo_type=self.repo_type,
                     revision=branch.name,
                     parent_commit=ours,
                 )

@@ -39,6 +39,8 @@ class Hub(ThreadingHTTPServer):
         }
         self.repositories: dict[str, Repository] = {}
         self.lfs: dict[str, bytes] = {}
+        self.collections: dict[str, dict[str, Any]] = {}
+        """Slug -> what the Hub tells of it."""
         self.requests: list[str] = []
         """`METHOD path` of every request, query left out."""
         self.downloads: list[str] = []

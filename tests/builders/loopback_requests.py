@@ -76,6 +76,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.delete()
         if path == "/api/validate-yaml":
             return self.validate_yaml()
+        if match := re.fullmatch(r"/api/collections(?:/(.+?))?(/items)?", path):
+            return self.collection(match[1], adds=bool(match[2]))
         if match := re.fullmatch(r"/.+/lfs/(\w{64})", path):
             oid = match[1]
             name = self.query.get("file", [""])[0]
@@ -150,6 +152,30 @@ class Handler(BaseHTTPRequestHandler):
         if taken:
             return self.json({"error": "You already created this model repo", "url": url}, status=409)
         self.json({"url": url, "name": repo_id})
+
+    def collection(self, slug: str | None, *, adds: bool) -> None:
+        """Makes a collection, shows one, or puts a repository into it."""
+        found = self.server.collections
+        if slug is None:
+            asked = json.loads(self.body())
+            self.writer(asked["namespace"])
+            slug = f"{asked['namespace']}/{asked['title'].lower().replace(' ', '-')}-0123456789abcdef01234567"
+            if slug in found:
+                return self.json({"error": "exists", "slug": slug}, status=409)
+            about = {"title": asked["title"], "private": asked["private"], "owner": asked["namespace"]}
+            shown = {"theme": "blue", "position": 0, "upvotes": 0, "lastUpdated": "2026-01-01T00:00:00.000Z"}
+            found[slug] = {"slug": slug, **about, **shown, "items": []}
+        elif adds:
+            asked = json.loads(self.body())
+            self.writer(found[slug]["owner"])
+            item = asked["item"]
+            if f"{item['type']}s/{item['id']}" not in self.server.repositories:
+                raise Refusal(404, f"{item['id']} is not on the Hub")
+            if item["id"] in [held["id"] for held in found[slug]["items"]]:
+                raise Refusal(409, "already in the collection")
+            row = {"_id": NO_COMMIT, "position": len(found[slug]["items"]), **item}
+            found[slug]["items"].append({**row, "note": {"text": asked["note"]}})
+        self.json(found[slug])
 
     def delete(self) -> None:
         asked = json.loads(self.body())

@@ -1,0 +1,235 @@
+"""`publish_all`: every finished run below a folder, their scores as a data set, and a collection of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from ..arguments import FilePath, Text, checked
+from ..display import printable
+from ..errors import EmbinitError, InvalidArgumentError, PublishError, RunFolderError
+from ..hub import LIST_NAME, HubRepository, add_to_collection, check_repo_id
+from ..records import RESULTS_NAME, RunRecord, model_folders, public_record, read_record, results_table
+from .cards import shown_scores
+from .publishing import Publication, check_readme, planned_files, publish
+
+RESULTS_REPOSITORY = "hf-embinit-results"
+"""Name of the data set with the scores of all runs."""
+_SCORES, _RUNS = "scores.jsonl", "runs.jsonl"
+_LONGEST_NAME = 96  # characters of a repository's name, as the Hub has it
+_CARD = """\
+# Results of transformers by how their embeddings were initialized
+
+{scores} scores of {runs} runs. `scores` has a row for each score of each run: `seed` tells repetitions of one
+experiment apart, `model` is the repository of the checkpoint where that was published. `runs` has a row for
+each run: its arguments and the digests of its texts and vectors as JSON, the commit of the code, the device.
+
+```python
+from datasets import load_dataset
+
+scores = load_dataset("{repo_id}", "scores", split="train").to_pandas()
+print(scores.groupby(["task", "dataset", "init", "score"])["value"].agg(["mean", "std", "count"]))
+```
+
+Runs that differ in nothing but the seed share a row: mean (sample standard deviation).
+
+{table}"""
+
+
+@dataclass(frozen=True)
+class PublishedRuns:
+    """What became of the runs below a folder."""
+
+    published: dict[str, Publication]
+    """Run folder -> its repository."""
+    without_weights: list[str]
+    """Run folders that hold a record alone: their scores are in the data set."""
+    failed: dict[str, str]
+    """Run folder -> why it was not published."""
+    results: str
+    """Address of the data set."""
+    collection: str | None
+    """Address of the collection."""
+
+    def __str__(self) -> str:
+        lines = [f"{'published:':<20}{found.url}" for found in self.published.values()]
+        lines += [f"{'not published:':<20}{run}: {reason}" for run, reason in self.failed.items()]
+        if self.without_weights:
+            kept = f"{len(self.without_weights)} runs have no weights here, their scores are in the data set"
+            lines.append(f"{'record alone:':<20}{kept}")
+        lines.append(f"{'scores:':<20}{self.results}")
+        if self.collection:
+            lines.append(f"{'collection:':<20}{self.collection}")
+        return "\n".join(lines)
+
+
+@checked
+def publish_all(
+    folder: FilePath,
+    owner: Text | None = None,
+    *,
+    collection: Text | None = None,
+    private: bool | None = None,
+    token: str | None = None,
+    license: str | None = None,
+    overwrite: bool = False,
+) -> PublishedRuns:
+    """Publishes every finished run below `folder`, each as `publish` does it, in the namespace of `owner`.
+
+    A repository has the name of the run's folder, `translate/a-seed1` that of `translate-a-seed1`. The scores
+    of all runs, also of those whose weights are not there, become the data set `hf-embinit-results`; with
+    `collection` all of it is put into the collection of that title. `owner` is by default the one of the
+    token. Doing it again is safe: what has not changed is not sent, and a run that was not published does
+    not stop the others. The other arguments are those of `publish`.
+
+    Raises `DataNotFoundError` when no run is there, and `PublishError` when the Hub takes nothing: token,
+    owner, connection, or a data set of that name that holds something else.
+    """
+    records, names = _runs(Path(folder))
+    prefix = f"{owner}/" if owner else ""
+    results = HubRepository(
+        f"{prefix}{RESULTS_REPOSITORY}", private=private, token=token, repo_type="dataset"
+    )  # a token or an owner that cannot do it ends here
+    main = results.main()
+    if not overwrite:
+        check_readme(results, main)
+        foreign = main.paths - {".gitattributes", "README.md", LIST_NAME} - set(main.listed)
+        if foreign:
+            raise PublishError(
+                f"The data set {results.repo_id} is taken: it holds {printable(sorted(foreign)[0])}. "
+                "Rename it, or replace it with overwrite=True (`hf-embinit publish --all --overwrite`)."
+            )
+    published: dict[str, Publication] = {}
+    failed: dict[str, str] = {}
+    for run, name in tqdm(names.items(), desc="publishing", unit="run", disable=None):
+        try:
+            published[run] = publish(
+                run,
+                f"{results.repo_id.partition('/')[0]}/{name}",
+                private=private,
+                token=token,
+                license=license,
+                overwrite=overwrite,
+            )
+        except (PublishError, RunFolderError) as error:
+            failed[run] = str(error)
+    models = {run: found.repo_id for run, found in published.items()}
+    main.add(_results_files(records, models, results.repo_id, license))
+    results.commit(main, None, f"Scores of {len(records)} runs")
+    address = None
+    if collection is not None:
+        items = {found.repo_id: ("model", _note(records[run])) for run, found in published.items()}
+        items[results.repo_id] = ("dataset", "The scores of all runs.")
+        address = add_to_collection(collection, items, results, private=bool(private))
+    alone = sorted(set(records) - set(names))
+    return PublishedRuns(published, alone, failed, results.url, address)
+
+
+@checked
+def planned_runs(folder: FilePath, owner: Text | None = None, license: str | None = None) -> dict[str, Any]:
+    """What `publish_all` would send, without asking the Hub.
+
+    `models` is repository -> bytes, `failed` run folder -> why it cannot be published, `results` the data
+    set, the runs and the bytes of it, and `without_weights` the folders that hold a record alone.
+    """
+    records, names = _runs(Path(folder))
+    models: dict[str, int] = {}
+    failed: dict[str, str] = {}
+    for run, name in names.items():
+        repo_id = f"{owner or 'you'}/{name}"
+        try:
+            plan = planned_files(run, repo_id, license)
+        except EmbinitError as error:
+            failed[run] = str(error)
+        else:
+            models[repo_id] = sum(size for files in plan.values() for size in files.values())
+    repo_id = f"{owner or 'you'}/{RESULTS_REPOSITORY}"
+    files = _results_files(records, {}, repo_id, license)
+    results = {"repository": repo_id, "runs": len(records), "bytes": sum(map(len, files.values()))}
+    return {
+        "models": models,
+        "results": results,
+        "failed": failed,
+        "without_weights": sorted(set(records) - set(names)),
+    }
+
+
+def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
+    """The records below `folder` by run folder, and the names of the repositories of those with weights."""
+    records: dict[str, RunRecord] = {}
+    names: dict[str, str] = {}
+    for path in sorted(folder.rglob(RESULTS_NAME)):
+        try:
+            record = read_record(path)
+        except RunFolderError:  # the numbers of a report, say
+            continue
+        run = path.parent
+        records[str(run)] = public_record(record)
+        if (run / model_folders(run)[0] / "config.json").is_file():
+            parts = run.relative_to(folder).parts or (run.resolve().name,)
+            names[str(run)] = re.sub(r"[^\w.-]+|-{2,}|\.{2,}", "-", "-".join(parts), flags=re.ASCII)
+    if not records:
+        raise RunFolderError(
+            f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
+        )
+    for run, name in names.items():
+        if len(name) > _LONGEST_NAME:
+            raise InvalidArgumentError(
+                f"{run} would be the repository {name!r}, of {len(name)} characters where the Hub takes "
+                f"{_LONGEST_NAME}: give a folder nearer to the runs"
+            )
+        check_repo_id(f"owner/{name}")
+        if list(names.values()).count(name) > 1:
+            raise InvalidArgumentError(
+                f"two runs below {folder} would be the repository {name!r}: rename {run}"
+            )
+    return records, names
+
+
+def _results_files(
+    records: dict[str, RunRecord], models: dict[str, str], repo_id: str, license: str | None
+) -> dict[str, bytes]:
+    """The two tables and the card of the data set."""
+    from huggingface_hub import DatasetCardData
+
+    tables: dict[str, list[dict[str, Any]]] = {_SCORES: [], _RUNS: []}
+    for number, (run, record) in enumerate(records.items()):
+        told = record.to_dict()
+        same = {key: told[key] for key in ("task", "dataset", "init", "tokenizer", "seed")}
+        same = {"run": number, **same, "model": models.get(run)}
+        tables[_SCORES] += [{**same, "score": k, "value": v} for k, v in told["metrics"].items()]
+        also = {key: told[key] for key in ("best_epoch", "diverged", "parameters")}
+        also |= {key: json.dumps(told[key], ensure_ascii=False) for key in ("arguments", "data", "versions")}
+        tables[_RUNS].append({**same, **also, "device": record.runtime.get("device")})
+    data = DatasetCardData(
+        license=license,
+        pretty_name="Results by initialization of the embeddings",
+        tags=["hf_embinit"],
+        configs=[
+            {"config_name": "scores", "data_files": _SCORES, "default": True},
+            {"config_name": "runs", "data_files": _RUNS},
+        ],
+    )
+    card = _CARD.format(
+        scores=len(tables[_SCORES]),
+        runs=len(records),
+        repo_id=repo_id,
+        table=results_table(records.values()),
+    )
+    made = {
+        name: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+        for name, rows in tables.items()
+    }
+    return {**made, "README.md": f"---\n{data.to_yaml()}\n---\n\n{card}".encode()}
+
+
+def _note(record: RunRecord) -> str:
+    """The run and its first score, for the collection."""
+    scores: Sequence[tuple[str, str, str]] = shown_scores(record)
+    return record.title + "".join(f"; {name} {value}" for name, value, _ in scores[:1])

@@ -1,0 +1,176 @@
+"""`publish_all`: the runs below a folder, their scores and a collection, on the loopback Hub."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from builders.loopback_hub import Client, Hub, loopback_hub, refuse
+from builders.records import make_record
+from builders.run_folders import run_folder
+
+from hf_embinit.__main__ import main
+from hf_embinit.errors import InvalidArgumentError, RunFolderError
+from hf_embinit.records.record import write_record
+
+COMMAND = """
+from hf_embinit.__main__ import main
+print(main([*words, "--json"]))
+"""
+SHOWN = """
+from hf_embinit.__main__ import main
+print(main(words))
+"""
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs with weights, one whose weights are gone, and the numbers of a report."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, kind, seed in (("a", "translation", 0), ("b", "translation", 1), ("deep/gpt2 c", "gpt2", 0)):
+        run_folder(folder / name, kind, seed)
+    write_record(folder / "record only", make_record(seed=7, metrics={"test_bleu": 12.5}))
+    (folder / "report").mkdir()
+    (folder / "report" / "results.json").write_text('{"analogies": 1}')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    with loopback_hub() as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def client(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with hub.client(tmp_path_factory.mktemp("client"), "hf_writer") as client:
+        yield client
+
+
+def run(client: Client, *words: str) -> tuple[dict[str, Any], int]:
+    """The answer of a command in the client, and its exit code."""
+    *answer, code = client.run(COMMAND, words=[str(word) for word in words]).rstrip().split("\n")
+    return json.loads("\n".join(answer)), int(code)
+
+
+def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: Path) -> None:
+    answer, code = run(client, "publish", "--all", runs, "--license", "mit", "--collection", "All of mine")
+    assert code == 0 and not answer["failed"]
+    assert {found["repo_id"] for found in answer["published"].values()} == {
+        "user/a",
+        "user/b",
+        "user/deep-gpt2-c",
+    }
+    assert answer["without_weights"] == [str(runs / "record only")]
+    for name in ("a", "b", "deep-gpt2-c"):
+        files = hub.repository(f"user/{name}").files()
+        assert "model.safetensors" in files and "model.safetensors" in hub.repository(f"user/{name}").files(
+            "init"
+        )
+    data = hub.repository("datasets/user/hf-embinit-results").files()
+    scores = [json.loads(line) for line in data["scores.jsonl"].splitlines()]
+    assert {row["model"] for row in scores} == {"user/a", "user/b", "user/deep-gpt2-c", None}
+    assert [row["value"] for row in scores if row["model"] is None] == [12.5]
+    kept = [json.loads(line) for line in data["runs.jsonl"].splitlines()]
+    assert len(kept) == 4 and json.loads(kept[0]["arguments"])["vectors"] == "de.300d.txt"
+    assert str(runs).encode() not in b"".join(data.values())
+    _, header, text = data["README.md"].decode().split("---\n", 2)
+    card = yaml.safe_load(header)
+    assert card["license"] == "mit" and [c["data_files"] for c in card["configs"]] == [
+        "scores.jsonl",
+        "runs.jsonl",
+    ]
+    assert f"{len(scores)} scores of 4 runs" in text and "BLEU" in text
+    (collection,) = hub.collections.values()
+    assert collection["title"] == "All of mine" and answer["collection"].endswith(collection["slug"])
+    items = {item["id"]: item["note"]["text"] for item in collection["items"]}
+    assert set(items) == {"user/a", "user/b", "user/deep-gpt2-c", "user/hf-embinit-results"}
+    assert "seed 1" in items["user/b"] and "BLEU" in items["user/b"]
+
+    before = {name: dict(r.branches) for name, r in hub.repositories.items()}
+    again, code = run(
+        client, "publish", runs, "user", "--all", "--license", "mit", "--collection", "All of mine"
+    )
+    assert code == 0 and again == answer
+    assert before == {name: dict(r.branches) for name, r in hub.repositories.items()}
+    assert len(next(iter(hub.collections.values()))["items"]) == 4
+
+
+def test_the_data_set_loads(hub: Hub, client: Client, tmp_path: Path) -> None:
+    client.run(
+        """
+from datasets import load_dataset
+scores = load_dataset("user/hf-embinit-results", split="train", cache_dir=cache)  # `scores` by default
+assert {"run", "init", "seed", "score", "value", "model"} <= set(scores.column_names), scores
+runs = load_dataset("user/hf-embinit-results", "runs", split="train", cache_dir=cache)
+assert len(runs) == 4
+""",
+        cache=str(tmp_path),
+    )
+
+
+def test_one_run_that_is_refused_does_not_stop_the_others(hub: Hub, client: Client, tmp_path: Path) -> None:
+    run_folder(tmp_path / "x", "gpt2", 3)
+    run_folder(tmp_path / "y", "gpt2", 4)
+    run_folder(tmp_path / "z", "gpt2", 5)
+    (tmp_path / "y" / "model.safetensors").write_bytes(b"changed")
+    hub.fault("POST .*/user/x/commit/main", refuse(507, "storage is full"))
+    printed = client.run(SHOWN, words=["publish", str(tmp_path), "--all"])
+    assert printed.rstrip().endswith("\n1") and "/user/z (" not in printed
+    told = {line.partition(":")[0] for line in printed.splitlines()}
+    assert told >= {"published", "not published", "scores"}
+    assert f"{tmp_path / 'x'}: The Hub refused with status 507: storage is full" in printed
+    assert f"{tmp_path / 'y' / 'model.safetensors'} was changed after the run" in printed
+    assert "model.safetensors" in hub.repository("user/z").files()
+    assert "user/y" not in {name.removeprefix("models/") for name in hub.repositories}
+
+
+def test_a_data_set_that_holds_something_else_is_left_alone(
+    hub: Hub, client: Client, runs: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.csv").write_text("1,2")
+    hub.tokens["hf_org"] = ("lab", "write")
+    hub.add_folder("datasets/lab/hf-embinit-results", tmp_path)
+    try_it = "import hf_embinit\ntry:\n    hf_embinit.publish_all(runs, token='hf_org')\n"
+    said = client.run(f"{try_it}except hf_embinit.EmbinitError as error:\n    print(error)", runs=str(runs))
+    assert "lab/hf-embinit-results is taken: it holds mine.csv" in said
+    assert "lab/a" not in {name.removeprefix("models/") for name in hub.repositories}
+
+
+def test_what_would_be_published(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["publish", str(runs), "me", "--all", "--dry_run"]) == 0
+    printed = capsys.readouterr().out
+    assert "me/deep-gpt2-c" in printed and "me/hf-embinit-results (scores of 4 runs)" in printed
+    assert "1 runs without weights" in printed
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["publish", "nowhere", "--all", "--dry_run"], "no run's results.json below 'nowhere'"),
+        (["publish", "nowhere"], "the repository is missing, such as user/name (or give --all)"),
+        (["publish", "nowhere", "user/name", "--collection", "Mine"], "only --all makes a collection"),
+    ],
+)
+def test_wrong_command_lines(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) != 0
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_names_that_no_repository_can_have(tmp_path: Path) -> None:
+    from hf_embinit.cards import planned_runs
+
+    with pytest.raises(RunFolderError, match=r"no run's results\.json"):
+        planned_runs(tmp_path)
+    run_folder(tmp_path / "a b", "gpt2")
+    run_folder(tmp_path / "a-b", "gpt2")
+    with pytest.raises(InvalidArgumentError, match=r"two runs below .* would be the repository 'a-b'"):
+        planned_runs(tmp_path)
+    run_folder(tmp_path / "long" / ("n" * 120), "gpt2")
+    with pytest.raises(InvalidArgumentError, match="of 120 characters where the Hub takes 96"):
+        planned_runs(tmp_path / "long")
