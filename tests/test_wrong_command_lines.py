@@ -71,6 +71,7 @@ hf-embinit init model --tokenizer nowhere --init xavier --output_dir o | --token
 hf-embinit init model --init xavier --link --config_only --output_dir o | --config_only draws all weights anew
 hf-embinit expand model --output_dir o | one of the arguments --tokens --tokens_file
 hf-embinit expand model --tokens zyx | expand needs --output_dir (or --dry_run)
+hf-embinit expand model --tokens zyx --dry_run --measure | --measure compares the model before and after
 hf-embinit expand model --tokens_file nowhere --output_dir o | --tokens_file nowhere cannot be read
 hf-embinit expand model --tokens_file broken.yaml --output_dir o | broken.yaml
 hf-embinit expand model --tokens_file object.json --output_dir o | object.json
@@ -88,10 +89,7 @@ hf-embinit expand model --tokens zyx --pad_to_multiple_of 1000000000000 --output
 hf-embinit expand model --tokens zyx --slots reservd --output_dir o | --slots reservd: expected the word
 hf-embinit expand model --tokens zyx --slots reserved --output_dir o | there are 0 unused tokens that could be
 hf-embinit expand model --tokens zyx --slots 99999 --output_dir o | slots has 99999: expected ids
-hf-embinit expand model --tokens zyx --link --measure --output_dir o | with --measure the model is loaded
 hf-embinit expand nan --tokens zyx --output_dir o | has NaN or infinite entries: load the model's weights
-hf-embinit expand cut --tokens zyx --measure --output_dir o | model 'cut' cannot be read
-hf-embinit expand shape --tokens zyx --measure --output_dir o | have other shapes than its config.json says
 hf-embinit expand no_tokenizer --tokens zyx --output_dir o | the tokenizer of 'no_tokenizer'
 hf-embinit expand model --tokens zyx --output_dir /proc/nowhere/o | --output_dir /proc/nowhere/o cannot be
 hf-embinit merge model nowhere --output_dir o | Can't find 'adapter_config.json' at 'nowhere'

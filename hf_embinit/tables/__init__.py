@@ -11,6 +11,7 @@ from .checkpoint import checkpoint_of, open_checkpoint, open_matrices
 from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
+from .forward_passes import forward_passes
 from .meta_models import quiet_loading
 from .positions import input_positions
 from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_files, read_shard
@@ -33,6 +34,7 @@ __all__ = [
     "Table",
     "TiedTensor",
     "checkpoint_of",
+    "forward_passes",
     "input_positions",
     "open_checkpoint",
     "open_matrices",

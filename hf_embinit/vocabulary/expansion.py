@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 from tokenizers import AddedToken
@@ -19,7 +20,7 @@ from ..manifest import warn_of_another_tokenizer
 from ..measures import expansion_bound
 from ..resize import fill_report
 from ..rows import MadeRows, RowRequest, check_init, make_rows, splitter
-from ..tables import EmbeddingTables, ResizePlan, Side, checkpoint_of
+from ..tables import EmbeddingTables, ResizePlan, RowsOf, Side, checkpoint_of, forward_passes
 from ..tokens import tokenizer_of
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
@@ -37,7 +38,7 @@ def expand_vocabulary(
     *,
     seed: Seed = 0,
     overrides: Mapping[str, Any] | None = None,
-    prefixes: Sequence[str] | None = None,
+    prefixes: Sequence[str] | Literal["generated"] | None = None,
     dry_run: bool = False,
     pad_to_multiple_of: int | None = None,
     vectors: Any = None,
@@ -65,9 +66,10 @@ def expand_vocabulary(
             another tokenizer, which this is a case of; `options` are its own.
         overrides: new token -> initialiser for it alone: `"zeros"`, `("copy", "king")`,
             `("description", "a forest of elves")`, `("copy", {"of": ["king", "man"]})`.
-        prefixes: texts to compare next-token distributions on, before and after (see `DistributionShift`); by
-            default the model writes some itself; `()` leaves the comparison out, as a model of
-            `open_checkpoint` does, which has no forward pass.
+        prefixes: texts to compare next-token distributions on, before and after (see `DistributionShift`);
+            `"generated"` for some that the model writes itself, `()` for no comparison. The default is
+            `"generated"`, and `()` for a model of `open_checkpoint`, of which each forward pass reads all
+            files, layer by layer: two for each given text, 17 for generated ones.
         dry_run: gives the plan alone and changes nothing.
         pad_to_multiple_of: makes the number of rows a multiple of this.
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
@@ -93,7 +95,7 @@ def expand_vocabulary(
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
-    _check_model(tables.model, tokenizer, len(checked.old.tokens), old_rows, prefixes)
+    _check_model(tables.model, tokenizer, len(checked.old.tokens), old_rows)
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
     plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
@@ -101,25 +103,19 @@ def expand_vocabulary(
         old_num_embeddings=old_rows, new_num_embeddings=plan.new_num, bound=None, coverage=_coverage(plans),
         trainable_token_indices={name: list(checked.ids) for name in token_modules(tables, side)},
     )  # fmt: skip
+    if prefixes is None and checkpoint_of(tables.model) is None:
+        prefixes = "generated"
     if not dry_run:
-        _expand(tables, tokenizer, checked, request, plan, report, prefixes)
+        _expand(tables, tokenizer, checked, request, plan, report, prefixes or ())
     return report
 
 
-def _check_model(
-    model: PreTrainedModel, tokenizer: Any, size: int, rows: int, prefixes: Sequence[str] | None
-) -> None:
-    """Raises for more tokens than rows and for `prefixes` without a forward pass; warns when the tokenizer is
-    not the one that the manifest tells of."""
+def _check_model(model: PreTrainedModel, tokenizer: Any, size: int, rows: int) -> None:
+    """Raises for more tokens than rows; warns of another tokenizer than that of the manifest."""
     if size > rows:
         raise InvalidArgumentError(
             f"the tokenizer has ids up to {size - 1}, but the model has {rows} rows: "
             f"is this the model's own tokenizer?"
-        )
-    if prefixes and checkpoint_of(model) is not None:
-        raise InvalidArgumentError(
-            f"prefixes={list(prefixes)!r:.60} are compared by a forward pass, which a model of "
-            f"open_checkpoint does not have: load it with from_pretrained, or leave prefixes= out"
         )
     warn_of_another_tokenizer(model, tokenizer)
 
@@ -157,19 +153,14 @@ def _expand(
     request: RowRequest,
     plan: ResizePlan,
     report: ExpansionReport,
-    prefixes: Sequence[str] | None,
+    prefixes: Sequence[str],
 ) -> None:
     """Makes the rows, writes them and adds the tokens, and adds to `report` what was done."""
     filled, side = report.filled_rows, plan.side
     made = make_rows(tables, request, plan, filled)
     report.tables = fill_report(request, made)["tables"]
     usable = _tell(report, tables, made, filled, side)
-    measured = any(t.side == side for t in tables.output_tables) and not _is_empty(prefixes)
-    measured = measured and checkpoint_of(tables.model) is None
     slots = {p.slot: p.id for p in report.tokens if p.slot is not None}
-    meter = None
-    if measured:
-        meter = ShiftMeter(tables.model, tokenizer, prefixes, plan.old_num, request.seed, [*slots.values()])
     token_of = {i: token for token, i in checked.id_of.items()}
     event = {
         "event": "expand_vocabulary",
@@ -185,14 +176,32 @@ def _expand(
     }
     if slots:
         event["slots"] = slots
-        tables.change(None, made, lambda: vars(tokenizer).update(vars(checked.extended)), event=event)
-    else:
-        tables.change(plan, made, lambda: append(tokenizer, checked.tokens), event=event)
-    if meter is not None:
+
+    def change() -> None:
+        if slots:
+            tables.change(None, made, lambda: vars(tokenizer).update(vars(checked.extended)), event=event)
+        else:
+            tables.change(plan, made, lambda: append(tokenizer, checked.tokens), event=event)
+
+    if usable is None or not len(prefixes):
+        change()
+        return
+    with forward_passes(tables.model) as runs:
+        meter = ShiftMeter(runs, tokenizer, prefixes, plan.old_num, request.seed, [*slots.values()])
+        change()
+        if runs is not tables.model:
+            _repeat(runs, None if slots else plan, made)
         report.shift = meter.compare(filled)
-        if report.shift is not None and usable is not None:
-            largest = report.shift.largest_logit
-            report.shift.bound = expansion_bound(len(filled), usable, cap=report.logit_cap, largest=largest)
+    if report.shift is not None:
+        largest = report.shift.largest_logit
+        report.shift.bound = expansion_bound(len(filled), usable, cap=report.logit_cap, largest=largest)
+
+
+def _repeat(runs: PreTrainedModel, plan: ResizePlan | None, made: Sequence[RowsOf]) -> None:
+    """Writes rows that were made for an opened model into the one that runs for it."""
+    tables = EmbeddingTables(runs)
+    named = {table.name: table for table in tables.tables}
+    tables.change(plan, [replace(rows, table=named[rows.table.name]) for rows in made])
 
 
 def _tell(
@@ -250,10 +259,6 @@ def _logit_cap(model: PreTrainedModel) -> float | None:
 def _as_written(made: MadeRows) -> Tensor:
     assert made.rows is not None
     return made.rows.detach().to(made.table.parameter.dtype)
-
-
-def _is_empty(prefixes: Sequence[str] | None) -> bool:
-    return prefixes is not None and len(prefixes) == 0
 
 
 def _plan(

@@ -35,7 +35,7 @@ _MAX_RANKED = 1024
 class ShiftMeter:
     """Reads the distributions of a model before its vocabulary grows, and compares them afterwards.
 
-    Every position of every prefix gives one distribution. Without prefixes it takes texts that the model
+    Every position of every prefix gives one distribution. For `"generated"` it takes texts that the model
     itself writes (ids drawn at random for models that do not generate from a prefix alone), without the ids
     `avoid`, whose rows will change.
     """
@@ -44,7 +44,7 @@ class ShiftMeter:
         self,
         model: PreTrainedModel,
         tokenizer: Any,
-        prefixes: Sequence[str] | None,
+        prefixes: Sequence[str],
         num_rows: int,
         seed: int,
         avoid: Sequence[int] = (),
@@ -52,7 +52,7 @@ class ShiftMeter:
         self.model = model
         generator = torch.Generator().manual_seed(seed)
         limit = max(16, _MAX_LOGITS // num_rows)
-        if prefixes is None:
+        if prefixes == "generated":
             self.ids = [_generated(model, tokenizer, num_rows, generator, avoid)]
         else:
             self.ids = [torch.tensor([i]) for i in tokenizer(list(prefixes))["input_ids"] if i]
@@ -124,7 +124,9 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
 
     None for a model that gives no logits over its vocabulary.
     """
-    inputs = {"input_ids": ids.to(model.device)}
+    inputs = {
+        "input_ids": ids if model.device.type == "meta" else ids.to(model.device)
+    }  # offloaded: hooks do
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
     modes = [(module, module.training) for module in model.modules()]
@@ -135,7 +137,7 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
     except Exception as error:
         raise UnsupportedModelError(
             f"{type(model).__name__} cannot be run on token ids alone ({error}); "
-            "prefixes=() leaves the comparison out"
+            "prefixes=(), or no --measure, leaves the comparison out"
         ) from error
     finally:
         for module, training in modes:

@@ -4,14 +4,15 @@
     python tests/benchmarks/bench_on_disk.py --gib 15 --shards 30 --repeats 1 --folder /data/tmp
 
 Writes a sharded Llama in bfloat16 with an untied head to a temporary folder, and an adapter with LoRA on all
-of its attention. It is copied (nothing changes), expanded, and merged with the adapter in processes of their
-own. Right before each, `cp -r` copies it; before either the disk is synced and the files leave the cache,
-whose state would decide otherwise: the ratio of the two times counts, the median of all repeats. The time is
-that of the work, without starting Python and importing. Each process may have `--limit` GiB of data in memory
-and no more (RLIMIT_DATA, which counts private pages whether touched or not). Beside the highest resident set
-stands what it is beyond Python, torch and
-transformers before any work. Targets: a copied folder in 1.15 times the bytes and seconds of `cp -r`; 256 MiB
-beyond the process, and 1 GiB in all.
+of its attention. It is copied (nothing changes), expanded, expanded with the KL divergence measured on one
+text, and merged with the adapter in processes of their own. Right before each, `cp -r` copies it; before
+either the disk is synced and the files leave the cache, whose state would decide otherwise: the ratio of the
+two times counts, the median of all repeats. The time is that of the work, without starting Python and
+importing. Each process may have `--limit` GiB of data in memory and no more (RLIMIT_DATA, which counts
+private pages whether touched or not; it does not fit the measured one, which maps all files). Beside the
+highest resident set stands what it is beyond Python, torch and transformers before any work. Targets: a
+copied folder in 1.15 times the bytes and seconds of `cp -r`; 256 MiB beyond the process, and 1 GiB in all.
+Where the model is measured, memory holds its largest layer and the tables, before and after.
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ from pathlib import Path
 import torch
 from peft import LoraConfig
 from safetensors.torch import save_file
-from transformers import LlamaConfig
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 WORK = """
 import resource, sys, time
 from pathlib import Path
 what, source, target, adapter, init, limit = sys.argv[1:]
 limit = int(float(limit) * 2**30)
-resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-import hf_embinit.vocabulary, peft
+if what != "measured":
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+import accelerate, hf_embinit.vocabulary, peft
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM, logging
 from hf_embinit.resize import resize
 from hf_embinit.rows import RowRequest
@@ -51,12 +56,16 @@ model = open_checkpoint(source)
 if what.startswith("expand"):
     tables = EmbeddingTables(model)
     resize(tables, tables.plan(tables.vocab_size() + 100), RowRequest(init))
+if what == "measured":
+    tokenizer = AutoTokenizer.from_pretrained(adapter + "/tokenizer")
+    text = " ".join(f"w{i}" for i in range(64))
+    print(hf_embinit.expand_vocabulary(model, tokenizer, ["new", "newer"], init, prefixes=[text]))
 if what == "merge":
     model = hf_embinit.merge_adapter(hf_embinit.vocabulary.attach_adapter(model, adapter))
 save_checkpoint(model, target, link=what.endswith("--link"))
 print(time.perf_counter() - start, before, resident("VmHWM"))
 """
-KINDS = ("copy", "expand", "expand --link", "merge")
+KINDS = ("copy", "expand", "expand --link", "measured", "merge")
 
 
 def write_checkpoint(folder: Path, gib: float, shards: int, rows: int, width: int) -> int:
@@ -115,6 +124,13 @@ def write_adapter(folder: Path, model: Path) -> None:
     LoraConfig(r=8, target_modules=[f"{x}_proj" for x in "qkvo"]).save_pretrained(folder)
 
 
+def write_tokenizer(folder: Path, rows: int) -> None:
+    """A word for each row."""
+    words = Tokenizer(WordLevel({f"w{i}": i for i in range(rows)}, unk_token="w0"))
+    words.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder)
+
+
 def forget(folder: Path) -> None:
     """Takes the files of a folder out of the cache, so that the disk is read."""
     os.sync()
@@ -141,6 +157,7 @@ def main() -> None:
         model, new = top / "model", top / "new"
         size = write_checkpoint(model, args.gib, args.shards, args.rows, args.width)
         write_adapter(top / "adapter", model)
+        write_tokenizer(top / "adapter" / "tokenizer", args.rows)
         table = args.rows * args.width * 2 / 2**20
         print(f"{size / 2**30:.1f} GiB in {args.shards} files, two tables of {table:.0f} MiB, {args.init}")
         ratios: dict[str, list[float]] = {kind: [] for kind in KINDS}

@@ -13,8 +13,8 @@ from builders.tiny_tokenizers import model, tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_embinit
-from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
-from hf_embinit.tables import EmbeddingTables, RowsOf
+from hf_embinit.errors import UnsupportedModelError, VocabularyWarning
+from hf_embinit.tables import EmbeddingTables, RowsOf, forward_passes
 
 Change = Callable[[Any, Any], Any]
 TOKENS = [" zyxomma", " qorvex", " the zyx"]
@@ -106,8 +106,33 @@ def test_a_report_has_the_bound_and_no_shift(folder: Path) -> None:
     m, t = hf_embinit.open_checkpoint(folder), AutoTokenizer.from_pretrained(folder)
     report = hf_embinit.expand_vocabulary(m, t, TOKENS)
     assert report.shift is None and report.bound is not None and "KL" in str(report)
-    with pytest.raises(InvalidArgumentError, match=r"prefixes=\['a'\] are compared by a forward pass"):
-        hf_embinit.expand_vocabulary(m, t, [" more"], prefixes=["a"])
+
+
+@pytest.mark.parametrize("prefixes", ["generated", ["the cat", "a dog sees"]], ids=["generated", "given"])
+@pytest.mark.parametrize("slots", [None, [300, 305, 310]], ids=["grown", "slots"])
+def test_the_shift_is_that_of_a_loaded_model(slots: Any, prefixes: Any, folder: Path, tmp_path: Path) -> None:
+    shifts = []
+    for read in (
+        AutoModelForCausalLM.from_pretrained,
+        hf_embinit.open_checkpoint,
+        lambda path: AutoModelForCausalLM.from_pretrained(
+            path, device_map={"": "disk"}, offload_folder=tmp_path / "offloaded"
+        ),
+    ):
+        m, t = read(folder), AutoTokenizer.from_pretrained(folder)
+        asked: dict[str, Any] = {"prefixes": prefixes, "slots": slots}
+        shifts.append(hf_embinit.expand_vocabulary(m, t, TOKENS, "mean_cov", seed=1, **asked).shift)
+    assert shifts[0] is not None and shifts[0].kl_max > 0
+    for other in shifts[1:]:
+        assert other is not None and vars(other) == pytest.approx(vars(shifts[0]))
+
+
+@pytest.mark.needs("transformers>=5.16")
+def test_weights_are_read_when_they_are_used(folder: Path) -> None:
+    with forward_passes(hf_embinit.open_checkpoint(folder)) as runs:
+        assert all(parameter.is_meta for parameter in runs.parameters())
+        assert runs(torch.arange(9)[None]).logits.isfinite().all()
+        assert all(parameter.is_meta for parameter in runs.parameters())
 
 
 @pytest.mark.parametrize("name", ["reversed", "shuffled_embeddings+reversed", "clean_embeddings"])
