@@ -49,10 +49,7 @@ class Arguments:
     pairs: list[str] = flag(["tatoeba"], "`tatoeba` (embedded) or files of pairs, such as pairs.jsonl:en,de.")
     test_pairs: list[str] = flag(["tatoeba"], "Pairs to find each other, from `tatoeba` or such files.")
     max_pairs: Count | None = flag(None, "Pairs to use, drawn by the seed. Default: all.")
-    labelled: str | None = flag(
-        None,
-        "File of two texts and a label, to score an encoder or a classifier on in place of --test_pairs.",
-    )
+    labelled: str | None = flag(None, "File of two texts and a label: scored on in place of --test_pairs.")
     max_test_pairs: Count = flag(500, "The first pairs of --test_pairs, or as many spread over --labelled.")
     texts: list[str] = flag([], "Texts for a causal LM, such as stories.jsonl:text. Default: it writes them.")
     num_texts: Annotated[int, Wanted("a whole number of 5 or more", lambda n: n >= 5)] = flag(
@@ -72,15 +69,17 @@ def main() -> None:
     (args,) = parse_arguments((Arguments,), lambda known: {}, description=__doc__ or "")
     # after --help, which answers without them
     import resource
-    import sys
 
-    from hf_embinit import expand_vocabulary, records, replace_tokenizer
+    from hf_embinit import records
+    from hf_embinit.errors import InvalidArgumentError
     from hf_embinit.initializers import read_init
     from hf_embinit.tasks import retokenizing, trials
+    from hf_embinit.vocabulary import expand_vocabulary, read_refinement, replace_tokenizer
 
     if args.expand and (args.refine or args.untie or args.tokenizer):
-        sys.exit("--expand adds words to the tokenizer: leave --tokenizer, --refine and --untie out")
+        raise InvalidArgumentError("--expand keeps the tokenizer: leave --tokenizer, --refine, --untie out")
     init, options = (args.init, {}) if args.init == "auto" else read_init(args.init)
+    read_refinement(args.refine)  # what is misspelt ends here, before any work
     folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)
     generates = model.get_output_embeddings() is not None
@@ -90,8 +89,8 @@ def main() -> None:
     elif args.labelled:
         trial = trials.label_trial(model, pairs, args.labelled, args.max_test_pairs)
     else:
-        found = trials.load_pairs(args.test_pairs, "test")
-        trial = trials.pair_trial(model, old, pairs, found[: args.max_test_pairs])
+        found = trials.load_pairs(args.test_pairs, "test")[: args.max_test_pairs]
+        trial = trials.pair_trial(model, old, pairs, found)
     scores = dict[str, float]()
 
     def score(when: str, tokenizer: Any) -> None:

@@ -143,7 +143,6 @@ hf-embinit retokenize model gpt2 | required: --output_dir
 hf-embinit retokenize model nowhere --output_dir o | --tokenizer 'nowhere' is no folder here
 hf-embinit retokenize nowhere gpt2 --output_dir o | the tokenizer of 'nowhere'
 hf-embinit retokenize model gpt2 --output_dir full | --output_dir full is not empty
-hf-embinit retokenize model gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
 hf-embinit retokenize model gpt2 --init xavier --output_dir o | makes no rows for another tokenizer
 hf-embinit retokenize model gpt2 --init trans_tokenizer --output_dir o | needs parallel= (--parallel)
 hf-embinit retokenize model gpt2 --init focus --vectors nowhere --output_dir o | model 'nowhere' is not in
@@ -155,7 +154,9 @@ hf-embinit retokenize model gpt2 --init align --texts nowhere --output_dir o | -
 hf-embinit retokenize model gpt2 --init fvt --option x=1 --output_dir o | init 'fvt' has no option 'x'
 hf-embinit retokenize model gpt2 --init fvt --seed -1 --output_dir o | seed=-1: expected an integer from 0
 hf-embinit retokenize model gpt2 --init fvt --pad_to_multiple_of 0 --output_dir o | pad_to_multiple_of=0
-hf-embinit retokenize model gpt2 --init fvt --refine nowhere --output_dir o | Unknown init 'nowhere'
+hf-embinit retokenize nowhere gpt2 --init fvt --refine nowhere --output_dir o | Unknown init 'nowhere'
+hf-embinit retokenize nowhere gpt2 --init fvt --refine focus --output_dir o | refine='focus' is no refinement
+hf-embinit retokenize nowhere gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
 hf-embinit retokenize model gpt2 --init fvt --refine token_distillation --output_dir o | give untie=True
 hf-embinit retokenize model gpt2 --match fuzy --output_dir o | match='fuzy': expected 'canonical', 'fuzzy' or
 hf-embinit retokenize model gpt2 --parallel nowhere.tsv --output_dir o | parallel='nowhere.tsv' is no file
@@ -272,6 +273,10 @@ reproduce.py table1 --accelerate_config nowhere.yaml --output_dir o | --accelera
 retokenize.py --model nowhere --output_dir o | --model 'nowhere' is no folder here
 retokenize.py --model cut --output_dir o | --model 'cut' cannot be read
 retokenize.py --model gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
+retokenize.py --model nowhere --init fvt --refine nowhere --output_dir o | Unknown init 'nowhere'
+retokenize.py --model gpt2 --init fvt --expand 5 --untie --output_dir o | leave --tokenizer, --refine
+retokenize.py --model gpt2 --init fvt --texts nowhere:text --output_dir o | corpus 'nowhere:text': 'nowhere'
+retokenize.py --model model --init fvt --labelled nowhere.csv --output_dir o | data file 'nowhere.csv' does
 retokenize.py --model gpt2 --vocab_size 0 --output_dir o | --vocab_size 0: expected a whole number
 retokenize.py --model gpt2 --vocab_size -5 --output_dir o | --vocab_size -5: expected
 retokenize.py --model gpt2 --num_texts 4 --output_dir o | --num_texts 4: expected a whole number of 5 or more

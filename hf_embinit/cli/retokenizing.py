@@ -51,9 +51,13 @@ def _retokenize_flags(parser: ArgumentParser) -> None:
 def _retokenize(args: Namespace) -> Answer:
     check_output(args.output_dir)
     options = read_options(args.option)
+    from ..rows import check_init
     from ..tables import save_checkpoint
-    from ..vocabulary import replace_tokenizer
+    from ..vocabulary import read_refinement, replace_tokenizer
 
+    if args.init != "auto":
+        check_init(args.init, options)  # what is misspelt ends here, before any work
+    read_refinement(args.refine)
     new = load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.new_tokenizer}))
     old = load_tokenizer(args)
     model = load_model(args) if args.refine or args.untie else open_model(args)

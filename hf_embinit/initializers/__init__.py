@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from . import new_tokens, pretrained, random
 from .context import InitContext, InputPositions, required
+from .new_tokens import least_squares
 from .orthogonal import turned_away
 from .registry import (
     Initializer,
@@ -24,6 +25,7 @@ __all__ = [
     "Initializer",
     "InputPositions",
     "get_initializer",
+    "least_squares",
     "list_initializers",
     "new_tokens",
     "pretrained",

@@ -248,7 +248,7 @@ def pretrained_map(context: InitContext) -> Tensor:
             f"init 'pretrained_map': {vectors.name!r} has {len(shared)} of the {len(old_tokens)} old tokens; "
             f"are the vectors of this language and kind of token?"
         )
-    x_mean, y_mean, weight, explained = _least_squares(vectors.matrix, pairs[shared], existing, shared)
+    x_mean, y_mean, weight, explained = least_squares(vectors.matrix, pairs[shared], existing, shared)
     context.report.update(shared_tokens=len(shared), variance_explained=explained)
 
     found = align(
@@ -267,11 +267,14 @@ def pretrained_map(context: InitContext) -> Tensor:
     return rows.to(existing.device)
 
 
-def _least_squares(
-    sources: Tensor, x_rows: Tensor, targets: Tensor, y_rows: Tensor
+def least_squares(
+    sources: Tensor, x_rows: Tensor, targets: Tensor, y_rows: Tensor, *, ridge: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor, float]:
     """The means of rows x and y of two tables, the matrix W of least norm that takes centred x nearest to
-    centred y, and the share of the variance of y that it explains: float64, by blocks of rows."""
+    centred y, and the share of the variance of y that it explains: float64, by blocks of rows.
+
+    `ridge` is the share of the mean square of x that is added to each of its squares.
+    """
 
     def blocks() -> Iterator[tuple[Tensor, Tensor]]:
         for i, j in zip(x_rows.split(8192), y_rows.split(8192), strict=True):
@@ -285,5 +288,6 @@ def _least_squares(
     for x, y in blocks():
         x, y = x - x_mean, y - y_mean
         xx, xy, yy = xx + x.T @ x, xy + x.T @ y, yy + float(y.square().sum())
+    xx.diagonal().add_(ridge * xx.diagonal().mean())
     weight = torch.linalg.pinv(xx, rtol=1e-10, hermitian=True) @ xy
     return x_mean, y_mean, weight, min(1.0, float((weight * xy).sum()) / max(yy, 1e-30))

@@ -24,7 +24,7 @@ from .context import Groups, Recipe, RetokenizeContext
 from .overlap import Match, overlap_map, role_map
 from .parallel import Pair, read_parallel
 from .pieces import split_tokens
-from .refinement import Body, RefineContext, Refined
+from .refinement import Body, RefineContext
 from .rows_of_tables import bias_of_table, rows_of_table
 from .solving import solve
 from .texts import ROLES, TokenTexts
@@ -39,7 +39,6 @@ __all__ = [
     "Pair",
     "Recipe",
     "RefineContext",
-    "Refined",
     "RetokenizeContext",
     "Step",
     "TokenTexts",

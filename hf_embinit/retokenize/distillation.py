@@ -11,7 +11,7 @@ from torch import Tensor
 from ..arguments import Count, Positive
 from ..errors import InvalidArgumentError
 from ..initializers import register_initializer
-from .refinement import RefineContext, Refined, padded
+from .refinement import RefineContext, padded
 from .spans import Span, spans_of
 from .texts import TokenTexts
 
@@ -41,7 +41,7 @@ def token_distillation(
     batch_size: Count = 16,
     length: Count = 128,
     learning_rate: Positive = 0.1,
-) -> Refined:
+) -> Tensor:
     """Trains the free input rows alone: mean squared error between the model's last hidden states of `texts=`
     as the old tokenizer splits them, with the old rows, and as the new one does, with the new rows.
 
@@ -84,7 +84,7 @@ def token_distillation(
     }
     rows = context.rows.clone()
     rows[context.free] = trained.detach()
-    return Refined(rows, context.output)
+    return rows
 
 
 def _pairs(context: RefineContext, texts: Sequence[str], length: int) -> list[_Text]:

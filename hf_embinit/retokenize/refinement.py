@@ -1,9 +1,9 @@
 """What a refinement may read: the model's own hidden states, for rows that a method has made.
 
-A refinement is an initialiser of purpose `refinement`, a function from a `RefineContext` to better rows:
+A refinement is an initialiser of purpose `refinement`, from a `RefineContext` to input rows `[V', D]`:
 
     @register_initializer("token_distillation", summary=..., reference=..., purpose="refinement")
-    def token_distillation(context: RefineContext) -> Refined: ...
+    def token_distillation(context: RefineContext) -> Tensor: ...
 
 `V'` new tokens, `V` old ones, `D` width of the input table, `H` width of the hidden states.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,13 +25,6 @@ if TYPE_CHECKING:  # `hf-embinit list` imports this room, and not transformers
     from transformers import PreTrainedModel
 
     from ..tables import Table
-
-
-class Refined(NamedTuple):
-    """Rows `[V', D]` of the input table, and of the output table where it has its own."""
-
-    input: Tensor
-    output: Tensor | None = None
 
 
 class Body:
@@ -82,9 +75,6 @@ class RefineContext:
     """Of the input table: float32 `[V, D]`."""
     rows: Tensor
     """What the method made for it: float32 `[V', D]`."""
-    old_output: Tensor | None
-    """The same of an output table that has its own rows."""
-    output: Tensor | None
     free: Tensor
     """Ids of the new tokens whose rows may change, neither special nor shared: int64, ascending."""
     generator: torch.Generator

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..arguments import Count
 from ..errors import InvalidArgumentError, UnsupportedModelError
-from ..initializers import register_initializer
+from ..initializers import least_squares, register_initializer
 from .pieces import split_tokens
-from .refinement import RefineContext, Refined, padded
+from .refinement import RefineContext, padded
 
 _BATCH = 256
 _RIDGE = 1e-3
@@ -24,13 +24,15 @@ _RIDGE = 1e-3
     reference="Kaplan et al. 2024, From tokens to words (arXiv 2410.05864)",
     purpose="refinement",
 )
-def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Refined:
-    """For each layer linear maps from its hidden state to the input row and to the output row are fitted on
-    old tokens that stand alone, `max_tokens` at most; a new token gets what they read from its last piece.
+def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Tensor:
+    """For each layer a linear map from its hidden state to the input row is fitted on old tokens that stand
+    alone, `max_tokens` at most; a new token gets what it reads from its last piece.
 
     One layer serves all tokens: the one whose input rows leave the last hidden state nearest to that of the
-    pieces. The authors ask the model itself which layer knows the word (Patchscopes). Tokens that the old
-    tokenizer does not split in two keep the rows of the method. Raises `UnsupportedModelError` for a model
+    pieces. The authors ask the model itself which layer knows the word (Patchscopes), and map output rows as
+    well; here those stay as the method made them, since a row that is read from a word's last piece is
+    likely wherever that piece is, and the word begins with its first. Tokens that the old tokenizer does not
+    split in two keep the rows of the method. Raises `UnsupportedModelError` for a model
     that looks both ways, whose state of a piece knows no more of the word than that of another.
     """
     body = context.body
@@ -55,7 +57,9 @@ def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Refin
     ids = torch.tensor(list(split))
     best: tuple[float, int, Tensor] | None = None
     for layer, (states, wanted) in enumerate(zip(alone, joined, strict=True)):
-        read = _mapped(states, context.old_rows[known], wanted)
+        places = torch.arange(len(known))
+        center, mean, weights, _ = least_squares(states, places, context.old_rows, known, ridge=_RIDGE)
+        read = ((wanted.double() - center) @ weights + mean).float()
         table = torch.cat([context.old_rows, read])
         sequences = [[*before, len(context.old_rows) + n] for n in range(len(ids))]
         error = float((_last_states(context, table, sequences)[-1] - joined[-1]).square().mean())
@@ -63,13 +67,10 @@ def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Refin
             best = (error, layer, read)
     assert best is not None
     _, layer, read = best
-    rows, output = context.rows.clone(), context.output
+    rows = context.rows.clone()
     rows[ids] = read
-    if output is not None and context.old_output is not None:
-        output = output.clone()
-        output[ids] = _mapped(alone[layer], context.old_output[known], joined[layer])
     context.report["words"] = {"rows": len(ids), "layer": layer + 1, "layers": len(alone)}
-    return Refined(rows, output)
+    return rows
 
 
 def _last_states(context: RefineContext, table: Tensor, sequences: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -83,13 +84,3 @@ def _last_states(context: RefineContext, table: Tensor, sequences: Sequence[Sequ
             last = mask.sum(1) - 1
             found.append([one[torch.arange(len(last)), last].float().cpu() for one in states])
     return [torch.cat(layer) for layer in zip(*found, strict=True)]
-
-
-def _mapped(states: Tensor, rows: Tensor, wanted: Tensor) -> Tensor:
-    """Rows `[M, D]` for states `[M, H]`, by the ridge regression of `rows` `[N, D]` on `states` `[N, H]`."""
-    x, y = states.double(), rows.double()
-    center, mean = x.mean(0), y.mean(0)
-    gram = (x - center).T @ (x - center)
-    gram += _RIDGE * gram.diagonal().mean() * torch.eye(len(gram), dtype=gram.dtype)
-    weights = torch.linalg.solve(gram, (x - center).T @ (y - mean))
-    return ((wanted.double() - center) @ weights + mean).float()

@@ -15,6 +15,7 @@ from .new_row_training import peft_config_for_new_tokens, train_new_rows_only
 from .proposals import propose_tokens
 from .pruning import PruneReport, prune_vocabulary, used_tokens
 from .rates import parameter_groups
+from .refining import read_refinement
 from .replacement import replace_tokenizer
 from .replacement_report import ReplacementReport
 from .report import DistributionShift, ExpansionReport, TokenPlan
@@ -44,6 +45,7 @@ __all__ = [
     "peft_config_for_new_tokens",
     "propose_tokens",
     "prune_vocabulary",
+    "read_refinement",
     "read_tokens_file",
     "repair",
     "replace_tokenizer",

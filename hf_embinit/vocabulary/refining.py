@@ -10,7 +10,7 @@ import torch
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..initializers import Initializer, list_initializers, read_init
 from ..retokenize import Body, RefineContext, Step, TokenTexts
-from ..tables import EmbeddingTables, RowsOf, Table, checkpoint_of
+from ..tables import EmbeddingTables, RowsOf, checkpoint_of
 
 
 def read_refinement(refine: str | None) -> tuple[Initializer, dict[str, Any]] | None:
@@ -57,22 +57,21 @@ def refine_rows(
     texts: Iterable[str] | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Puts better rows into `writes`, which are of whole tables, and gives what the refinement reports.
+    """Puts better input rows into `writes`, which are of whole tables, and gives what the refinement reports.
 
     `step` `[V']` says what made each row; copies of old rows stay. Nothing of the model is changed."""
     record, options = refinement
-    made: dict[str, RowsOf] = {write.table.role: write for write in writes if write.rows is not None}
+    made = next(write for write in writes if write.rows is not None and write.table.role == "input")
+    assert made.rows is not None
     named = torch.tensor([bool(token) for token in new.tokens])
     named[sorted(new.special)] = False
     free = named & (step[: len(named)] != Step.COPIED) & (step[: len(named)] != Step.OVERLAP)
     context = RefineContext(
-        body=Body(tables.model, made["input"].table),
+        body=Body(tables.model, made.table),
         new=new,
         old=old,
-        old_rows=_float(tables, made["input"].table),
-        rows=_rows(made["input"]),
-        old_output=_float(tables, made["output"].table) if "output" in made else None,
-        output=_rows(made["output"]) if "output" in made else None,
+        old_rows=tables.read(made.table).float().cpu(),
+        rows=made.rows.detach().float().cpu(),
         free=free.nonzero().flatten(),
         generator=torch.Generator().manual_seed(seed),
         texts=texts,
@@ -80,19 +79,7 @@ def refine_rows(
     training = tables.model.training
     tables.model.eval()
     try:
-        refined = record.fn(context, **options)
+        made.rows = record.fn(context, **options).to(made.table.parameter)
     finally:
         tables.model.train(training)
-    for role, rows in (("input", refined.input), ("output", refined.output)):
-        if rows is not None:
-            made[role].rows = rows.to(made[role].table.parameter)
     return context.report
-
-
-def _rows(write: RowsOf) -> torch.Tensor:
-    assert write.rows is not None
-    return write.rows.detach().float().cpu()
-
-
-def _float(tables: EmbeddingTables, table: Table) -> torch.Tensor:
-    return tables.read(table).float().cpu()

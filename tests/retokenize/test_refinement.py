@@ -66,7 +66,7 @@ def test_words_are_read_from_the_layer_that_explains_their_pieces_best(kind: str
     assert 1 <= found["layer"] <= found["layers"] == 2 and found["rows"] > 50
     rows, start = (m.get_input_embeddings().weight.detach() for m in (lm, plain))
     assert int((rows != start).any(1).sum()) == found["rows"]
-    assert not torch.equal(lm.get_output_embeddings().weight, plain.get_output_embeddings().weight)
+    assert torch.equal(lm.get_output_embeddings().weight, plain.get_output_embeddings().weight)
 
 
 def test_the_report_and_the_manifest_name_the_refinement(tmp_path: Any) -> None:
