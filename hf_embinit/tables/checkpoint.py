@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,8 +43,8 @@ class StoredCheckpoint:
     """Tensor in the files -> the parameter or buffer that it is."""
     repeated: dict[str, str]
     """Tensor in the files that a tied one repeats, under another name -> the parameter that it is tied to."""
-    changes: dict[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
-    """Parameter -> what is made of its values when they are written, in their shape."""
+    changes: dict[str, Callable[[StoredRows], Iterable[Tensor]]] = field(default_factory=dict)
+    """Parameter -> what is made of its rows when they are written: as many, block by block."""
 
 
 @checked

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -89,8 +89,8 @@ class _Part:
 
     stored: StoredTensor
     """Of a tensor that the old files lack, one of its dtype, and its own name."""
-    replacement: Tensor | Callable[[Tensor], Tensor] | None
-    """None for the bytes as they are; a function makes values in the shape of the stored ones."""
+    replacement: Tensor | Callable[[StoredRows], Iterable[Tensor]] | None
+    """None for the bytes as they are; a function makes as many rows of the stored ones, by blocks."""
     added: bool = False
     """Whether the old files lack it."""
 
@@ -268,7 +268,7 @@ def _blocks(part: _Part) -> Iterator[Tensor]:
     elif isinstance(part.replacement, Tensor):
         yield part.replacement
     elif part.replacement is not None:
-        yield part.replacement(part.stored.read())
+        yield from part.replacement(StoredRows(part.stored))
 
 
 def _write_all(file: BinaryIO, view: memoryview) -> None:

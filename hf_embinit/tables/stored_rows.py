@@ -98,9 +98,9 @@ class StoredRows(Tensor):
                 read_into(file, self.file.start + row * row_bytes, rows[first:end])
         return rows
 
-    def blocks(self) -> Iterator[Tensor]:
-        """The rows in their order, in memory, at most `BLOCK_BYTES` at a time."""
-        size = max(1, BLOCK_BYTES // max(1, self.shape[1] * self.dtype.itemsize))
+    def blocks(self, limit: int = BLOCK_BYTES) -> Iterator[Tensor]:
+        """The rows in their order, in memory, at most `limit` bytes at a time."""
+        size = max(1, limit // max(1, self.shape[1] * self.dtype.itemsize))
         for where in self.where.split(size):
             yield StoredRows(self.file, where, self.extra).whole()
 

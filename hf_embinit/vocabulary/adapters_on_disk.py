@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,10 @@ _UNDERSTOOD = {
     *("init_weights", "runtime_config"),
 }
 """Fields of a configuration of PEFT whose value does not matter here; the others must be as by default."""
+
+
+_MERGED_BYTES = 2**22
+"""Bytes of a matrix that are merged at a time; its change takes twice as many in float32, twice."""
 
 
 def attach_adapter(base: nn.Module, adapter: FilePath, **options: Any) -> PeftModel:
@@ -98,11 +104,43 @@ def defer(model: PeftModel, tables: EmbeddingTables) -> None:
         stored.changes[place] = partial(_merged, module)
 
 
-def _merged(layer: Any, value: Tensor) -> Tensor:
-    """The values of a layer's weight with the adapters that were active."""
-    base, adapters = layer.get_base_layer(), list(layer.merged_adapters)
+def _merged(layer: Any, stored: StoredRows) -> Iterator[Tensor]:
+    """The rows of a layer's weight with the adapters that were active, by blocks."""
+    from peft.tuners import lora
+
+    adapters, first = list(layer.merged_adapters), 0
+    by_rows = type(layer) in (lora.Linear, lora.Embedding)
+    for values in stored.blocks(_MERGED_BYTES) if by_rows else [stored.whole()]:
+        with _of_rows(layer, adapters if by_rows else [], first, len(values)):
+            yield _with_adapters(layer, adapters, values)
+        first += len(values)
+
+
+@contextlib.contextmanager
+def _of_rows(layer: Any, adapters: Sequence[str], first: int, count: int) -> Iterator[None]:
+    """Inside, adapters of a layer change nothing but `count` rows of its weight."""
+    kept = []
+    for adapter in adapters:
+        if adapter in layer.lora_embedding_A:
+            held, key, dim = layer.lora_embedding_A._parameters, adapter, 1
+        elif layer.fan_in_fan_out:  # a weight whose rows are inputs
+            held, key, dim = layer.lora_A[adapter]._parameters, "weight", 1
+        else:
+            held, key, dim = layer.lora_B[adapter]._parameters, "weight", 0
+        kept.append((held, key, held[key]))
+        held[key] = nn.Parameter(held[key].detach().narrow(dim, first, count), requires_grad=False)
+    try:
+        yield
+    finally:
+        for held, key, parameter in kept:
+            held[key] = parameter
+
+
+def _with_adapters(layer: Any, adapters: list[str], values: Tensor) -> Tensor:
+    """What PEFT makes of `values` as the layer's weight."""
+    base = layer.get_base_layer()
     kept = base.weight
-    base.weight, layer.merged_adapters = nn.Parameter(value, requires_grad=False), []
+    base.weight, layer.merged_adapters = nn.Parameter(values, requires_grad=False), []
     try:
         layer.merge(adapter_names=adapters)
         return base.weight.detach()

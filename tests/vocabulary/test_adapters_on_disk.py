@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 import hf_embinit
 from hf_embinit.__main__ import main
 from hf_embinit.errors import UnsupportedModelError
-from hf_embinit.vocabulary import attach_adapter, carry_vocabulary
+from hf_embinit.vocabulary import adapters_on_disk, attach_adapter, carry_vocabulary
 
 NEW = [" zyxomma", " qorvex"]
 MODULES = {"gpt2": ("c_attn", "wte"), "llama": ("q_proj", "embed_tokens"), "bart": ("v_proj", "shared")}
@@ -33,7 +33,17 @@ CONFIGS = {
         target_modules=[matrix], modules_to_save=["lm_head"]
     ),
     "lora on the table": lambda m, new, matrix, table: LoraConfig(target_modules=[table, matrix]),
+    "every matrix": lambda m, new, matrix, table: LoraConfig(target_modules="all-linear"),
+    "positions": lambda m, new, matrix, table: LoraConfig(
+        target_modules=["wpe" if hasattr(m.config, "n_embd") else "o_proj"]
+    ),
 }
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that even these matrices are merged in several."""
+    monkeypatch.setattr(adapters_on_disk, "_MERGED_BYTES", 2**9)
 
 
 @pytest.fixture(autouse=True)
