@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import io
 import json
+import os
 import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
@@ -136,6 +137,9 @@ def run_main(main: Callable[[], None]) -> None:
         main()
     except EmbinitError as error:
         sys.exit(f"error: {error}")
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush finds no pipe, either
+        sys.exit(1)
     except StrictDataclassError as error:  # a config that cannot work
         sys.exit(f"error: {error.__cause__ or error}")
     except Exception as error:

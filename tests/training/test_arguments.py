@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import io
+import subprocess
 import sys
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
@@ -180,3 +181,18 @@ def test_what_is_not_given_keeps_its_default(read) -> None:
     for name in ("average_tokens_across_devices", "save_safetensors", "skip_memory_metrics", "seed", "optim"):
         if name in usual:
             assert str(found[name]).endswith(str(usual[name])) or found[name] == usual[name], name
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    """What `reproduce.py list | head -1` does."""
+    code = (
+        "from hf_embinit.training import run_main\nrun_main(lambda: [print('x' * 99) for _ in range(9999)])"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
