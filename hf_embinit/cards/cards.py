@@ -34,6 +34,14 @@ if TYPE_CHECKING:
 
 CARD_SAMPLES = 5
 """How many of a run's predictions a card shows."""
+_AUTO_CLASSES = {
+    "AutoModelForCausalLM": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "AutoModelForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "AutoModelForSequenceClassification": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+    "AutoModelForImageTextToText": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+}
+"""Auto class -> transformers' own map from model types to the classes that it loads."""
 _TEMPLATE = Path(__file__).with_name("model_card.md.jinja")
 
 
@@ -101,7 +109,7 @@ def render_card(
         sample_columns=columns,
         sample_split=scored_split(record),
         samples=[[words.cell(sample[column]) for column in columns] for sample in samples],
-        usage=words.usage(record, config, repo_id or folder, model_folder),
+        usage=words.usage(words.auto_class(record), config, repo_id or folder, model_folder),
         settings=words.settings_rows(record, hub_id),
         record_at=record_at,
         versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),
@@ -185,7 +193,7 @@ def init_page(
     data = ModelCardData(
         license=license, library_name="transformers", tags=["hf_embinit", f"init:{record.init}"]
     )
-    usage = words.usage(record, config, repo_id, model_folder, revision="init")
+    usage = words.usage(words.auto_class(record), config, repo_id, model_folder, revision="init")
     return str(
         ModelCard(
             f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}, before training\n\n"
@@ -194,6 +202,50 @@ def init_page(
             f"results and its card are on the branch `main`.\n\n```python\n{usage}\n```\n"
         )
     )
+
+
+def checkpoint_page(
+    repo_id: str, manifest: Sequence[Mapping[str, Any]], config: Mapping[str, Any], license: str | None = None
+) -> str:
+    """The card of a checkpoint whose vocabulary or rows were changed, and that no run of ours trained."""
+    from huggingface_hub import ModelCard, ModelCardData
+
+    inits = dict.fromkeys(f"init:{event['init']}" for event in manifest if event.get("init"))
+    data = ModelCardData(license=license, library_name="transformers", tags=["hf_embinit", *inits])
+    usage = words.usage(_auto_class(config), config, repo_id)
+    return str(
+        ModelCard(
+            "\n".join(
+                [
+                    f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}\n",
+                    f"A {words.cell(config.get('model_type', 'model'))} model whose token embeddings were "
+                    "changed after its training; nothing else of it was.\n",
+                    "## How the embeddings came about\n",
+                    *describe_manifest(manifest),
+                    f"\n## Load it\n\n```python\n{usage}\n```\n",
+                    "`hf_embinit.read_manifest` reads the list above from the checkpoint.\n",
+                    f"## License\n\n{words.license_text(license)}\n",
+                ]
+            )
+        )
+    )
+
+
+def _auto_class(config: Mapping[str, Any]) -> str:
+    """The Auto class that loads the class which a checkpoint names."""
+    from transformers.models.auto import modeling_auto
+
+    model_type, named = config.get("model_type"), config.get("architectures")
+    architecture = str(named[0]) if isinstance(named, list) and named else ""
+    remote = config.get("auto_map")
+    for auto, place in (remote if isinstance(remote, dict) else {}).items():
+        if str(place).endswith(f".{architecture}") and auto != "AutoConfig":
+            return str(auto)
+    for auto, mapping in _AUTO_CLASSES.items():
+        classes = getattr(modeling_auto, mapping).get(model_type)
+        if architecture in ([classes] if isinstance(classes, str) else classes or ()):
+            return auto
+    return "AutoModel"
 
 
 def embeddings_page(

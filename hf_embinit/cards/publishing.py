@@ -31,7 +31,7 @@ from ..records import (
     shorten,
     to_plain,
 )
-from .cards import CARD_SAMPLES, init_page, run_pages
+from .cards import CARD_SAMPLES, checkpoint_page, init_page, run_pages
 
 if TYPE_CHECKING:
     from transformers import TrainingArguments
@@ -43,6 +43,7 @@ _FRONT_MATTER = re.compile(rb"\s*---\r?\n.*?\n---\s*?(\n|$)", re.DOTALL)
 _WAY_OUT = (
     "Choose another name, or replace it with overwrite=True (`python -m hf_embinit publish --overwrite`)."
 )
+_CONFIG = "config.json"
 _IDENTITY = ("task", "dataset", "init", "tokenizer", "seed")
 
 
@@ -76,6 +77,9 @@ def publish(
 ) -> Publication:
     """Publishes a finished run as the Hub repository `repo_id` (`owner/name`, or `name` of one's own).
 
+    Or a checkpoint whose rows hf_embinit made (`hf-embinit retokenize`, `expand`, ...) and that is no run:
+    model, tokenizer, and a card that says how its embeddings came about.
+
     `main` gets the trained model, the tokenizer, `results.json`, figures, the card and evaluation results;
     the branch `init` gets the model before step 1. Both load with `from_pretrained`, a vanilla transformer
     with `trust_remote_code=True` where hf_embinit is not installed. One commit a branch; a failure leaves
@@ -86,15 +90,15 @@ def publish(
     that is logged in. `license` is a Hub identifier for the weights. `overwrite` permits a repository that
     holds something other than this run.
 
-    Raises `RunFolderError` for a folder that holds no finished run with safetensors, or files that differ
-    from what the run wrote, and `PublishError` when the Hub does not take it: token, name, connection,
+    Raises `RunFolderError` for a folder that holds neither, has no safetensors, or files that differ from
+    what the run wrote, and `PublishError` when the Hub does not take it: token, name, connection,
     another push at once.
     """
-    run = _read_run(Path(run_folder), license)  # a folder that cannot be published ends here
+    run = _read(Path(run_folder), license)  # a folder that cannot be published ends here
     repository = HubRepository(repo_id, private=private, token=token)
     main = repository.main()
     if not overwrite:
-        _check_free(repository, main, run.record.to_dict())
+        run.check_free(repository, main)
     main.add(run.files.trained)
     init: Branch | None = None
     if run.files.initialised:
@@ -102,7 +106,7 @@ def publish(
         init = init or Branch(INIT_BRANCH, main.head, False, set(main.paths), main.listed)
         init.add({**run.files.initialised, **run.init_pages(repository.repo_id)})
     commit, init_commit = repository.commit(
-        main, init, run.record.title, lambda made: run.pages(repository.repo_id, made)
+        main, init, run.title, lambda made: run.pages(repository.repo_id, made)
     )
     return Publication(repository.repo_id, repository.url, commit, init_commit)
 
@@ -112,7 +116,7 @@ def planned_files(
     run_folder: FilePath, repo_id: Text, license: str | None = None
 ) -> dict[str, dict[str, int]]:
     """What `publish` would send, without asking the Hub: branch -> path -> bytes."""
-    run = _read_run(Path(run_folder), license)
+    run = _read(Path(run_folder), license)
     check_repo_id(repo_id)
     init = {**run.files.initialised, **run.init_pages(repo_id)} if run.files.initialised else {}
     main = {**run.files.trained, **run.pages(repo_id, "0" * 40 if init else None)}
@@ -135,6 +139,15 @@ class _Run:
     record: RunRecord
     files: RunFiles
     license: str | None
+
+    @property
+    def title(self) -> str:
+        """The message of the commit."""
+        return self.record.title
+
+    def check_free(self, repository: HubRepository, main: Branch) -> None:
+        """Raises `PublishError` when the repository holds anything but this run."""
+        _check_free(repository, main, self.record.to_dict())
 
     def pages(self, repo_id: str, init_commit: str | None) -> dict[str, bytes]:
         """Record, card and evaluation results; the card names the commit of `init` that belongs to them."""
@@ -159,7 +172,52 @@ class _Run:
         return {"README.md": init_page(self.record, config, repo_id, model, self.license).encode()}
 
 
-def _read_run(folder: Path, license: str | None) -> _Run:
+@dataclass(frozen=True)
+class _Checkpoint:
+    """A checkpoint whose rows hf_embinit made, and that is no run."""
+
+    files: RunFiles
+    config: dict[str, Any]
+    manifest: list[dict[str, Any]]
+    license: str | None
+
+    @property
+    def title(self) -> str:
+        """The message of the commit."""
+        event = self.manifest[-1]
+        return f"{event.get('event')} {event.get('init', '')}".rstrip()
+
+    def check_free(self, repository: HubRepository, main: Branch) -> None:
+        """Raises `PublishError` when the repository holds anything but a checkpoint of this manifest."""
+        check_readme(repository, main)
+        held = main.paths - {".gitattributes", "README.md"}
+        theirs: Any = None
+        if {_CONFIG, LIST_NAME} <= held and RESULTS_NAME not in held:
+            with suppress(ValueError, RecursionError):
+                theirs = json.loads(repository.read(_CONFIG, main.head))
+        if held and (theirs.get("embinit") if isinstance(theirs, dict) else None) != self.config["embinit"]:
+            raise PublishError(
+                f"{repository.repo_id} is taken: it holds something other than this checkpoint. {_WAY_OUT}"
+            )
+
+    def pages(self, repo_id: str, init_commit: str | None) -> dict[str, bytes]:
+        """The card."""
+        card = checkpoint_page(repo_id, shorten(self.manifest), self.config, self.license)
+        return {"README.md": card.encode()}
+
+    def init_pages(self, repo_id: str) -> dict[str, bytes]:
+        """None: it has no state before training."""
+        return {}
+
+
+def _read(folder: Path, license: str | None) -> _Run | _Checkpoint:
+    if not (folder / RESULTS_NAME).exists() and (folder / _CONFIG).is_file():
+        manifest = read_manifest(folder)
+        if manifest:
+            files = run_files(folder)
+            told = files.trained[_CONFIG]
+            text = told if isinstance(told, bytes) else told.read_bytes()
+            return _Checkpoint(files, json.loads(text), manifest, license)
     return _Run(folder, public_record(read_record(folder)), run_files(folder), license)
 
 

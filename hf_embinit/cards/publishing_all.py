@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ..arguments import FilePath, Text, checked
 from ..display import printable
 from ..errors import EmbinitError, InvalidArgumentError, PublishError, RunFolderError
 from ..hub import LIST_NAME, HubRepository, add_to_collection, check_repo_id
+from ..manifest import read_manifest
 from ..records import RESULTS_NAME, RunRecord, model_folders, public_record, read_record, results_table
 from .cards import shown_scores
 from .publishing import Publication, check_readme, planned_files, publish
@@ -22,6 +24,8 @@ from .publishing import Publication, check_readme, planned_files, publish
 RESULTS_REPOSITORY = "hf-embinit-results"
 """Name of the data set with the scores of all runs."""
 _SCORES, _RUNS = "scores.jsonl", "runs.jsonl"
+_OF_A_RUN = re.compile(r"init|checkpoint-\d+")
+"""Folders in that of a run, also of one that is not finished."""
 _LONGEST_NAME = 96  # characters of a repository's name, as the Hub has it
 _CARD = """\
 # Results of transformers by how their embeddings were initialized
@@ -82,6 +86,8 @@ def publish_all(
 ) -> PublishedRuns:
     """Publishes every finished run below `folder`, each as `publish` does it, in the namespace of `owner`.
 
+    So it does with checkpoints outside of runs whose rows hf_embinit made.
+
     A repository has the name of the run's folder, `translate/a-seed1` that of `translate-a-seed1`. The scores
     of all runs, also of those whose weights are not there, become the data set `hf-embinit-results`; with
     `collection` all of it is put into the collection of that title. `owner` is by default the one of the
@@ -124,7 +130,7 @@ def publish_all(
     results.commit(main, None, f"Scores of {len(records)} runs")
     address = None
     if collection is not None:
-        items = {found.repo_id: ("model", _note(records[run])) for run, found in published.items()}
+        items = {found.repo_id: ("model", _note(records.get(run))) for run, found in published.items()}
         items[results.repo_id] = ("dataset", "The scores of all runs.")
         address = add_to_collection(collection, items, results, private=bool(private))
     alone = sorted(set(records) - set(names))
@@ -161,7 +167,10 @@ def planned_runs(folder: FilePath, owner: Text | None = None, license: str | Non
 
 
 def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
-    """The records below `folder` by run folder, and the names of the repositories of those with weights."""
+    """The records below `folder` by run folder, and the names of the repositories of what has weights.
+
+    That is runs, and checkpoints outside of runs whose rows hf_embinit made.
+    """
     records: dict[str, RunRecord] = {}
     names: dict[str, str] = {}
     for path in sorted(folder.rglob(RESULTS_NAME)):
@@ -172,8 +181,13 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
         run = path.parent
         records[str(run)] = public_record(record)
         if (run / model_folders(run)[0] / "config.json").is_file():
-            parts = run.relative_to(folder).parts or (run.resolve().name,)
-            names[str(run)] = re.sub(r"[^\w.-]+|-{2,}|\.{2,}", "-", "-".join(parts), flags=re.ASCII)
+            names[str(run)] = _name(run, folder)
+    for path in sorted(folder.rglob("config.json")):
+        if any(str(place) in records or _OF_A_RUN.fullmatch(place.name) for place in path.parents):
+            continue
+        with suppress(EmbinitError):  # somebody else's file
+            if read_manifest(path):
+                names[str(path.parent)] = _name(path.parent, folder)
     if not records:
         raise RunFolderError(
             f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
@@ -190,6 +204,12 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
                 f"two runs below {folder} would be the repository {name!r}: rename {run}"
             )
     return records, names
+
+
+def _name(run: Path, folder: Path) -> str:
+    """The repository of a run: its place below `folder`."""
+    parts = run.relative_to(folder).parts or (run.resolve().name,)
+    return re.sub(r"[^\w.-]+|-{2,}|\.{2,}", "-", "-".join(parts), flags=re.ASCII)
 
 
 def _results_files(
@@ -229,7 +249,9 @@ def _results_files(
     return {**made, "README.md": f"---\n{data.to_yaml()}\n---\n\n{card}".encode()}
 
 
-def _note(record: RunRecord) -> str:
+def _note(record: RunRecord | None) -> str:
     """The run and its first score, for the collection."""
+    if record is None:
+        return "A checkpoint whose embeddings were changed."
     scores: Sequence[tuple[str, str, str]] = shown_scores(record)
     return record.title + "".join(f"; {name} {value}" for name, value, _ in scores[:1])

@@ -271,12 +271,16 @@ def statistics_rows(record: RunRecord) -> list[list[str]]:
     return rows
 
 
-def usage(
-    record: RunRecord, config: Mapping[str, Any], repo: str, folder: str = "", revision: str | None = None
-) -> str:
-    """Python that loads model and tokenizer."""
+def auto_class(record: RunRecord) -> str:
+    """The Auto class of transformers that loads the model of a run."""
     task = task_of(record.task, record.metrics)
-    auto = task.auto_class if task else "AutoModel"
+    return task.auto_class if task else "AutoModel"
+
+
+def usage(
+    auto: str, config: Mapping[str, Any], repo: str, folder: str = "", revision: str | None = None
+) -> str:
+    """Python that loads model and tokenizer by an Auto class."""
     options = f', subfolder="{folder}"' if folder else ""
     options += f', revision="{revision}"' if revision else ""
     options += ", trust_remote_code=True" if config.get("auto_map") else ""

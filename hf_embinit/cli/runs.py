@@ -203,7 +203,8 @@ def _publish_all(args: Namespace) -> Answer:
 PUBLISH = Command(
     summary="put finished runs on the Hub",
     description="Publishes a run folder as one repository: the trained model on `main`, the initialised one "
-    "(before step 1) as the revision `init`, tokenizer, record, figures and card. A failure leaves the "
+    "(before step 1) as the revision `init`, tokenizer, record, figures and card; or a checkpoint whose rows "
+    "hf_embinit made, with a card that says how. A failure leaves the "
     "repository as it was, and running it again is safe. Only files that the run listed (files.json) are "
     "sent. With --all every run below the folder becomes a repository named like its folder, and their "
     "scores the data set hf-embinit-results. HF_HUB_DOWNLOAD_TIMEOUT says how many seconds the Hub is waited "

@@ -23,6 +23,8 @@ from .writing import write_json
 
 logger = logging.getLogger(__name__)
 
+RESULTS_NAME = "results.json"
+"""The file of a run's record."""
 FILES_NAME = "files.json"
 _CONFIG = "config.json"
 _INDEX = "model.safetensors.index.json"
@@ -80,7 +82,8 @@ def run_files(folder: Path) -> RunFiles:
     if (folder / FILES_NAME).exists():
         listed = _declared(folder)
     else:
-        logger.warning("%s has no %s: its models are published without figures.", folder, FILES_NAME)
+        if (folder / RESULTS_NAME).exists():
+            logger.warning("%s has no %s: its models are published without figures.", folder, FILES_NAME)
         listed = list(_model_files(folder))
     trained = [path for path in listed if not path.startswith("init/")]
     before = [path.removeprefix("init/") for path in listed if path.startswith("init/")]

@@ -14,8 +14,9 @@ from typing import Any
 from ..errors import RunFolderError
 from ..foreign import read_json
 from .checkpoints import checkpoint_folders, damage, obstacle
+from .files import RESULTS_NAME
 from .lock import LOCK_NAME, lock_folder, unlock_folder
-from .record import RESULTS_NAME, is_finished, to_plain, write_json
+from .record import is_finished, to_plain, write_json
 
 logger = logging.getLogger(__name__)
 

@@ -20,13 +20,12 @@ import torch
 from .. import __version__
 from ..errors import RunFolderError
 from ..foreign import read_json
-from .files import declare_files
+from .files import RESULTS_NAME, declare_files
 from .places import is_local_data, shorten
 from .writing import to_plain, write_json
 
 logger = logging.getLogger(__name__)
 
-RESULTS_NAME = "results.json"
 _PACKAGES = (
     "torch",
     "transformers",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import yaml
 from builders.loopback_hub import Client, Hub, loopback_hub, refuse
 from builders.records import make_record
-from builders.run_folders import run_folder
+from builders.run_folders import model_and_tokenizer, run_folder
 
 from hf_embinit.__main__ import main
 from hf_embinit.errors import InvalidArgumentError, RunFolderError
@@ -25,15 +26,25 @@ SHOWN = """
 from hf_embinit.__main__ import main
 print(main(words))
 """
+REFUSED = """
+import hf_embinit
+try:
+    hf_embinit.publish(folder, repo_id)
+except hf_embinit.EmbinitError as error:
+    print(error)
+"""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three runs with weights, one whose weights are gone, and the numbers of a report."""
+    """Three runs with weights, one whose weights are gone, a checkpoint, and the numbers of a report."""
     folder = tmp_path_factory.mktemp("runs")
     for name, kind, seed in (("a", "translation", 0), ("b", "translation", 1), ("deep/gpt2 c", "gpt2", 0)):
         run_folder(folder / name, kind, seed)
     write_record(folder / "record only", make_record(seed=7, metrics={"test_bleu": 12.5}))
+    model, tokenizer = model_and_tokenizer("gpt2")
+    model.save_pretrained(folder / "grown")
+    tokenizer.save_pretrained(folder / "grown")
     (folder / "report").mkdir()
     (folder / "report" / "results.json").write_text('{"analogies": 1}')
     return folder
@@ -64,6 +75,7 @@ def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: 
         "user/a",
         "user/b",
         "user/deep-gpt2-c",
+        "user/grown",
     }
     assert answer["without_weights"] == [str(runs / "record only")]
     for name in ("a", "b", "deep-gpt2-c"):
@@ -73,7 +85,8 @@ def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: 
         )
     data = hub.repository("datasets/user/hf-embinit-results").files()
     scores = [json.loads(line) for line in data["scores.jsonl"].splitlines()]
-    assert {row["model"] for row in scores} == {"user/a", "user/b", "user/deep-gpt2-c", None}
+    models = {"user/a", "user/b", "user/deep-gpt2-c"}
+    assert {row["model"] for row in scores} == {*models, None}
     assert [row["value"] for row in scores if row["model"] is None] == [12.5]
     kept = [json.loads(line) for line in data["runs.jsonl"].splitlines()]
     assert len(kept) == 4 and json.loads(kept[0]["arguments"])["vectors"] == "de.300d.txt"
@@ -88,7 +101,7 @@ def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: 
     (collection,) = hub.collections.values()
     assert collection["title"] == "All of mine" and answer["collection"].endswith(collection["slug"])
     items = {item["id"]: item["note"]["text"] for item in collection["items"]}
-    assert set(items) == {"user/a", "user/b", "user/deep-gpt2-c", "user/hf-embinit-results"}
+    assert set(items) == {*models, "user/grown", "user/hf-embinit-results"}
     assert "seed 1" in items["user/b"] and "BLEU" in items["user/b"]
 
     before = {name: dict(r.branches) for name, r in hub.repositories.items()}
@@ -97,7 +110,24 @@ def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: 
     )
     assert code == 0 and again == answer
     assert before == {name: dict(r.branches) for name, r in hub.repositories.items()}
-    assert len(next(iter(hub.collections.values()))["items"]) == 4
+    assert len(next(iter(hub.collections.values()))["items"]) == 5
+
+
+def test_a_checkpoint_that_is_no_run(hub: Hub, client: Client, runs: Path, tmp_path: Path) -> None:
+    files = hub.repository("user/grown").files()
+    assert "results.json" not in files and set(hub.repository("user/grown").branches) == {"main"}
+    card = files["README.md"].decode()
+    assert "init:xavier" in card and "- **initialize**: `xavier`" in card
+    assert 'AutoModelForCausalLM.from_pretrained("user/grown")' in card
+    client.run(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0] + "\nassert model.config.embinit")
+    again, code = run(client, "publish", runs / "grown", "user/grown")
+    assert code == 0 and again["commit"] == hub.repository("user/grown").branches["main"]
+    model, tokenizer = model_and_tokenizer("gpt2", seed=1)
+    model.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    for folder, repo_id in ((tmp_path / "other", "user/grown"), (runs / "grown", "user/a")):
+        said = client.run(REFUSED, folder=str(folder), repo_id=repo_id)
+        assert f"{repo_id} is taken: it holds something other than this checkpoint" in said
 
 
 def test_the_data_set_loads(hub: Hub, client: Client, tmp_path: Path) -> None:

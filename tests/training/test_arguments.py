@@ -185,9 +185,7 @@ def test_what_is_not_given_keeps_its_default(read) -> None:
 
 def test_a_reader_that_has_seen_enough() -> None:
     """What `reproduce.py list | head -1` does."""
-    code = (
-        "from hf_embinit.training import run_main\nrun_main(lambda: [print(9) for _ in range(9**5)])"
-    )
+    code = "from hf_embinit.training import run_main\nrun_main(lambda: [print(9) for _ in range(9**5)])"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
