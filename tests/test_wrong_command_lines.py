@@ -23,6 +23,9 @@ hf-embinit --colour | Unknown flag before a command '--colour'
 hf-embinit list --colour | Unknown flag of `hf-embinit list` '--colour'. Available: --help
 hf-embinit expand model --tokns a | '--tokns'. Did you mean: --tokens
 hf-embinit completion fish | invalid choice: 'fish' (choose from 'bash', 'zsh')
+hf-embinit site full --output_dir o | the following arguments are required: --sources
+hf-embinit site full --sources vectors.txt --output_dir o | no run's results.json below 'full'
+hf-embinit site full --sources vectors.txt --output_dir full | --output_dir full is not empty
 hf-embinit list glovee* | Unknown init 'glovee'. Did you mean: glove
 hf-embinit list --purpose table_ | invalid choice: 'table_'
 hf-embinit init model --init xavier | required: --output_dir

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from ..display import markdown_table
+from ..initializers import PURPOSES
 from ..records import read_records, results_table
 from ..retokenize import list_initializers
 from ..studies import list_studies, load_study
@@ -22,12 +23,6 @@ from .picture import PICTURE, why
 _BLOCK = re.compile(r"(<!-- (\w+) -->\n)((?:(?!<!-- ).)*)(<!-- end -->)", re.DOTALL)
 """From a mark to the next one, which must be `end`: other marks are left alone."""
 _SHOWN_RESULTS = ("translate", "sentiment")
-_MAKES = {
-    "table": "a whole table",
-    "rows": "rows for new tokens",
-    "tokenizer": "rows for another tokenizer",
-    "refinement": "better rows for another tokenizer",
-}
 PAPERS = [
     ("Glorot & Bengio 2010, Eq. 16", "Xavier-uniform tables", "hf_embinit.moments.xavier_bound"),
     (
@@ -129,7 +124,7 @@ def _mean(values: Sequence[float], digits: int) -> str:
 
 def _initialisers() -> str:
     rows = [
-        [", ".join(f"`{name}`" for name in (r.name, *r.aliases)), _MAKES[r.purpose], r.summary, r.reference]
+        [", ".join(f"`{name}`" for name in (r.name, *r.aliases)), PURPOSES[r.purpose], r.summary, r.reference]
         for r in list_initializers()
     ]
     return markdown_table(["name", "makes", "what", "source"], rows)

@@ -14,6 +14,7 @@ from .pruning import PRUNE
 from .registries import LIST, MANIFEST
 from .retokenizing import EXPLAIN, RETOKENIZE
 from .runs import COMPARE, PUBLISH, RESULTS
+from .site import SITE
 from .train import TRAIN
 from .vocabularies import DOCTOR, MERGE
 
@@ -32,6 +33,7 @@ COMMANDS = {
     "compare": COMPARE,
     "manifest": MANIFEST,
     "results": RESULTS,
+    "site": SITE,
     "publish": PUBLISH,
     "cards": CARDS,
     "completion": COMPLETION,

@@ -7,19 +7,26 @@ import shlex
 import types
 import typing
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from ..report import AnalysisArguments
 from .command import Answer, Command, flag
 
 
 def _flags(parser: ArgumentParser) -> None:
-    """A flag for each field of `AnalysisArguments`, the sources by position."""
+    """The sources by position, and a flag for each other field of `AnalysisArguments`."""
+    about = {field.name: field.metadata["help"] for field in dataclasses.fields(AnalysisArguments)}
+    parser.add_argument("sources", nargs="+", metavar="SOURCE", help=about["sources"])
+    add_analysis_flags(parser, without=("sources",))
+
+
+def add_analysis_flags(parser: ArgumentParser, *, without: Sequence[str]) -> None:
+    """A flag for each field of `AnalysisArguments` but these."""
     hints = typing.get_type_hints(AnalysisArguments)
     for field in dataclasses.fields(AnalysisArguments):
-        text = field.metadata["help"]
-        if field.name == "sources":
-            parser.add_argument("sources", nargs="+", metavar="SOURCE", help=text)
+        if field.name in without:
             continue
+        text = field.metadata["help"]
         kind, default = hints[field.name], field.default
         if default is dataclasses.MISSING and field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
@@ -41,11 +48,16 @@ def _flags(parser: ArgumentParser) -> None:
         )
 
 
+def analysis_arguments(args: Namespace) -> AnalysisArguments:
+    """The arguments of an analysis from the flags of a command; those it lacks have their defaults."""
+    names = [field.name for field in dataclasses.fields(AnalysisArguments)]
+    return AnalysisArguments(**{name: getattr(args, name) for name in names if hasattr(args, name)})
+
+
 def _run(args: Namespace) -> Answer:
     from ..report import analyze_embeddings, summary
 
-    names = [field.name for field in dataclasses.fields(AnalysisArguments)]
-    arguments = AnalysisArguments(**{name: getattr(args, name) for name in names})
+    arguments = analysis_arguments(args)
     results = analyze_embeddings(arguments, shlex.join(["hf-embinit", *args.command_line]))
     return Answer(summary(results), results)
 

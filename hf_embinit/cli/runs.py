@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DataNotFoundError, RunFolderError
+from ..errors import DataNotFoundError
 from .command import Answer, Command, CommandLineError, flag
 
 if TYPE_CHECKING:
@@ -35,20 +35,13 @@ def _results(args: Namespace) -> Answer:
 
 def _records(source: str) -> list[RunRecord]:
     from ..hub import hub_file
-    from ..records import RESULTS_NAME, read_record
+    from ..records import RESULTS_NAME, find_records, read_record
 
     if Path(source).exists():
-        records = []
-        for path in sorted(Path(source).rglob(RESULTS_NAME)):
-            try:
-                records.append(read_record(path))
-            except RunFolderError:  # a report's numbers, say
-                logger.warning("%s is left out: it is no complete record of a run", path)
-        if not records:
-            raise DataNotFoundError(
-                f"no run's {RESULTS_NAME} below {source!r}: give the folder of one or more finished runs"
-            )
-        return records
+        records, others = find_records(source)
+        for name in others:  # a report's numbers, say
+            logger.warning("%s is left out: it is no complete record of a run", Path(source) / name)
+        return list(records.values())
     results_file = hub_file(
         source, RESULTS_NAME, way_out="Give a folder of finished runs, or the id of a published one."
     )

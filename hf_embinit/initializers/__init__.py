@@ -11,6 +11,7 @@ from .context import InitContext, InputPositions, required
 from .new_tokens import least_squares
 from .orthogonal import turned_away
 from .registry import (
+    PURPOSES,
     Initializer,
     get_initializer,
     list_initializers,
@@ -21,6 +22,7 @@ from .registry import (
 )
 
 __all__ = [
+    "PURPOSES",
     "InitContext",
     "Initializer",
     "InputPositions",

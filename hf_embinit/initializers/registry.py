@@ -27,6 +27,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 Purpose = Literal["table", "rows", "tokenizer", "refinement"]
 """What an initialiser makes: a whole `table` (rows beside an old one too), only such new `rows`, the rows of
 another `tokenizer` from those of the old one, or a `refinement` of these (see `hf_embinit.retokenize`)."""
+PURPOSES: dict[Purpose, str] = {
+    "table": "a whole table",
+    "rows": "rows for new tokens",
+    "tokenizer": "rows for another tokenizer",
+    "refinement": "better rows for another tokenizer",
+}
+"""What pages call a purpose."""
 
 Needs = Literal[
     "vectors", "existing", "tokens", "tokenizer", "positions", "texts", "parallel", "dictionary", "donor"

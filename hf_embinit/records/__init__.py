@@ -3,7 +3,7 @@
 Also means over records. Cards of records are made in `hf_embinit.cards`; nothing here trains.
 """
 
-from .aggregate import NO_EFFECT, read_records, results_table
+from .aggregate import NO_EFFECT, Experiment, Setting, compare_settings, read_records, results_table
 from .checkpoints import START_NAME, start_damage, write_digests
 from .files import FILES_NAME, RunFiles, model_folders, run_files, tokenizer_names
 from .folder import (
@@ -13,6 +13,7 @@ from .folder import (
     prepare_run_folder,
     remove_empty_runs,
 )
+from .found import find_records
 from .lock import unlock_folder
 from .places import is_local_data, public_record, shorten, without_places
 from .record import (
@@ -34,11 +35,15 @@ __all__ = [
     "NO_EFFECT",
     "RESULTS_NAME",
     "START_NAME",
+    "Experiment",
     "RunFiles",
     "RunRecord",
     "RunState",
+    "Setting",
     "collect_versions",
+    "compare_settings",
     "device_name",
+    "find_records",
     "history_from_log",
     "is_complete_checkpoint",
     "is_finished",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ NO_EFFECT = {
 }
 """Arguments that cannot change what a run measures. (The content of `data_dir` shows in the digests.)"""
 _FILES = {"vectors", "target_vectors"}  # their digests tell, where the record has them
+_OF_THE_INIT = {*_FILES, "init_options"}
+"""What an initialiser reads, with the digests of it: runs that differ in it are still to be compared."""
 _IN_COLUMNS = {
     "num_train_epochs",
     "max_steps",
@@ -40,7 +42,7 @@ _IN_COLUMNS = {
     "init",
     "tokenizer",
 }
-_IN_COLUMNS |= {"surgery", "inits"}  # the column `init` says both
+_IN_COLUMNS |= {"surgery", "inits", "refine"}  # the column `init` says them
 
 
 def read_records(folder: str | Path) -> list[RunRecord]:
@@ -65,6 +67,12 @@ def settings(record: RunRecord) -> dict[str, Any]:
     return {**{k: v for k, v in record.arguments.items() if k not in hidden}, **digests}
 
 
+def _shared(record: RunRecord) -> dict[str, Any]:
+    """The `settings` of a record that its initialiser has no part in."""
+    found = settings(record).items()
+    return {k: v for k, v in found if k not in _OF_THE_INIT and not k.startswith("vectors")}
+
+
 def results_table(records: Iterable[RunRecord]) -> str:
     """A Markdown table for each task, with `mean (sd)` over n seeds in each row.
 
@@ -72,14 +80,84 @@ def results_table(records: Iterable[RunRecord]) -> str:
     first metric on top. Where rows would look alike, a column says how they differ. A run that is found
     twice counts once.
     """
-    by_task: dict[str, list[RunRecord]] = defaultdict(list)
-    tasks: dict[str, TaskSpec | None] = {}
+    return "\n".join(_task_table(task, group) for task, group in _by_task(records).values())
+
+
+def _by_task(records: Iterable[RunRecord]) -> dict[str, tuple[TaskSpec | None, list[RunRecord]]]:
+    """Name of a task -> the task, None for one that is not registered, and its records."""
+    found: dict[str, tuple[TaskSpec | None, list[RunRecord]]] = {}
     for record in records:
         task = task_of(record.task, record.metrics)
-        name = task.name if task else record.task
-        by_task[name].append(record)
-        tasks[name] = task
-    return "\n".join(_task_table(tasks[name], group) for name, group in by_task.items())
+        found.setdefault(task.name if task else record.task, (task, []))[1].append(record)
+    return found
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Runs that differ in nothing but the seed."""
+
+    init: str
+    told: str
+    """How it differs from others of that name in its setting; empty where none has it."""
+    runs: list[RunRecord]
+
+    def by_seed(self, metric: str) -> dict[str, float]:
+        """The numbers of the runs that did not diverge: their mean where a seed was run twice."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for record in self.runs:
+            value = record.metrics.get(metric)
+            if value is not None and not record.diverged:
+                found[_seeds(record)].append(value)
+        return {seed: statistics.fmean(values) for seed, values in found.items()}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Experiments that differ in nothing but the initialiser and what it reads."""
+
+    task: str
+    dataset: str
+    model: str
+    """`vanilla`, or the checkpoint that was started from."""
+    tokenizer: str
+    length: str
+    """`5` epochs, `500 steps`; empty where nothing was trained."""
+    told: str
+    """How it differs from settings that look alike."""
+    scores: dict[str, tuple[str, Score]]
+    """What was measured, as the task's columns: name in the records -> header, and what it is."""
+    experiments: list[Experiment]
+
+
+def compare_settings(records: Iterable[RunRecord]) -> list[Setting]:
+    """The settings of all records, by task, in the order of their first runs.
+
+    A run that is found twice counts once.
+    """
+    found = []
+    for name, (task, of_task) in _by_task(records).items():
+        parts: dict[tuple, list[Group]] = defaultdict(list)
+        for shown, runs in _groups(of_task):
+            parts[(*shown[:-1], _text(_shared(runs[0])))].append((shown, runs))
+        told = _told_apart([(key[:-1], groups[0][1]) for key, groups in parts.items()], _shared)
+        for (key, groups), how in zip(parts.items(), told, strict=True):
+            dataset, model, tokenizer, length, samples, _ = key
+            found.append(
+                Setting(
+                    name,
+                    dataset if samples is None else f"{dataset}, first {samples}",
+                    _short(model),
+                    _short(tokenizer),
+                    length,
+                    how,
+                    _columns(task, [record for _, runs in groups for record in runs]),
+                    [
+                        Experiment(shown[-1], text, runs)
+                        for (shown, runs), text in zip(groups, _told_apart(groups, settings), strict=True)
+                    ],
+                )
+            )
+    return found
 
 
 Group = tuple[tuple, list[RunRecord]]
@@ -88,12 +166,8 @@ Group = tuple[tuple, list[RunRecord]]
 
 def _task_table(task: TaskSpec | None, records: Sequence[RunRecord]) -> str:
     groups = _groups(records)
-    told = _told_apart(groups)
-    measured = dict.fromkeys(name for record in records for name in record.metrics)
-    if task is None:
-        columns = {name: (name.replace("_", " "), Score(name)) for name in measured}
-    else:
-        columns = {name: task.column(name) for name in task.columns if name in measured}
+    told = _told_apart(groups, settings)
+    columns = _columns(task, records)
     first = next(iter(columns), None)
     lower_is_better = first is not None and columns[first][1].lower_is_better
     models = any(model != "vanilla" for (_, model, *_), _ in groups)
@@ -101,7 +175,7 @@ def _task_table(task: TaskSpec | None, records: Sequence[RunRecord]) -> str:
     header += [*(["settings"] if any(told) else []), "seeds"]
     header += [*(title for title, _ in columns.values()), "best epoch"]
     rows = []
-    for i in _best_first(groups, told, first, lower_is_better=lower_is_better):
+    for i in _best_first(groups, first, lower_is_better=lower_is_better):
         (dataset, model, tokenizer, epochs, samples, init), group = groups[i]
         data = dataset if samples is None else f"{dataset}, first {samples}"
         named = [data, *([_short(model)] if models else []), _short(tokenizer), epochs]
@@ -112,6 +186,14 @@ def _task_table(task: TaskSpec | None, records: Sequence[RunRecord]) -> str:
         cells.append(_mean_sd([r.best_epoch for r in group], group, 1))
         rows.append(cells)
     return markdown_table(header, rows)
+
+
+def _columns(task: TaskSpec | None, records: Sequence[RunRecord]) -> dict[str, tuple[str, Score]]:
+    """The measured numbers that a table shows: name -> header, and what it is."""
+    measured = dict.fromkeys(name for record in records for name in record.metrics)
+    if task is None:
+        return {name: (name.replace("_", " "), Score(name)) for name in measured}
+    return {name: task.column(name) for name in task.columns if name in measured}
 
 
 def _groups(records: Sequence[RunRecord]) -> list[Group]:
@@ -128,27 +210,25 @@ def _groups(records: Sequence[RunRecord]) -> list[Group]:
     return [(shown, list(runs.values())) for (shown, _), runs in groups.items()]
 
 
-def _told_apart(groups: Sequence[Group]) -> list[str]:
+def _told_apart(groups: Sequence[Group], settings_of: Callable[[RunRecord], Mapping[str, Any]]) -> list[str]:
     """For each group, the settings in which it differs from groups with the same cells."""
     told = []
     for shown, group in groups:
-        alike = [settings(others[0]) for other, others in groups if other == shown]
-        mine = settings(group[0])
+        same = [others[0] for other, others in groups if other == shown]
+        alike, mine = [settings_of(record) for record in same], settings_of(group[0])
+        digests = {name for record in same for name in record.data}
         keys = dict.fromkeys(k for s in alike for k in s if any(o.get(k) != s[k] for o in alike))
         known = {k: f"{k} {_plain(mine[k])}" for k in keys if k in mine}
-        known |= {k: f"no digest of {k}" for k in keys if k not in mine and k not in group[0].arguments}
+        for k in keys:
+            if k not in mine and k not in group[0].arguments:
+                known[k] = f"no digest of {k}" if k in digests else f"{k} not recorded"
         told.append(", ".join(known[k] for k in keys if k in known))
     return told
 
 
-def _best_first(
-    groups: Sequence[Group], told: Sequence[str], metric: str | None, *, lower_is_better: bool
-) -> list[int]:
+def _best_first(groups: Sequence[Group], metric: str | None, *, lower_is_better: bool) -> list[int]:
     """Indices of the groups: in order of their settings' first runs, then best first by `metric`."""
-    about_vectors = re.compile(
-        r"(no digest of )?(target_)?vectors[^,]*(, (source|target|shared)[^,]*)?(, |$)"
-    )
-    keys = [(*shown[:-1], about_vectors.sub("", text)) for (shown, _), text in zip(groups, told, strict=True)]
+    keys = [(*shown[:-1], _text(_shared(runs[0]))) for shown, runs in groups]
     order = list(dict.fromkeys(keys))
 
     def rank(i: int) -> tuple[int, float]:

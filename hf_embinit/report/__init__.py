@@ -1,4 +1,4 @@
-"""The report on embedding tables, in Markdown and HTML, and the comparison of two tables.
+"""The report on embedding tables, in Markdown and HTML, the site, and the comparison of two tables.
 
 The measures themselves are in `hf_embinit.measures`; training runs are reported by `hf_embinit.cards`.
 """
@@ -15,6 +15,7 @@ __getattr__, __all__ = lazy_names(
         "comparison": ["Comparison", "compare"],
         "frontier": ["FrontierArguments", "measure_frontier"],
         "run": ["AnalysisArguments", "analyze_embeddings", "summary"],
+        "site": ["write_site"],
     },
 )
 
@@ -26,3 +27,4 @@ if TYPE_CHECKING:
     from .run import AnalysisArguments as AnalysisArguments
     from .run import analyze_embeddings as analyze_embeddings
     from .run import summary as summary
+    from .site import write_site as write_site

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import json
 import os
@@ -24,6 +25,15 @@ _STYLE = Path(__file__).with_name("page.css")
 
 def render_page(results: Mapping[str, Any], folder: str | os.PathLike[str]) -> str:
     """The whole page, from the report's `results.json` and the figures in `folder`."""
+    parts, contents = report_sections(results, folder)
+    title = html.escape(f"Embedding spaces: {', '.join(results['spaces'])}")
+    return whole_page(title, contents, "", parts)
+
+
+def report_sections(
+    results: Mapping[str, Any], folder: str | os.PathLike[str]
+) -> tuple[str, list[tuple[str, str]]]:
+    """The sections of the report as HTML, figures and numbers inside, and the anchor and name of each."""
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -31,19 +41,40 @@ def render_page(results: Mapping[str, Any], folder: str | os.PathLike[str]) -> s
     tokens = parser.parse(render_report(results))
     writer = _Writer(parser, Path(folder), captions(results))
     parts = writer.sections(tokens)
-    title = html.escape(f"Embedding spaces: {', '.join(results['spaces'])}")
-    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name in writer.contents)
     numbers = json.dumps(to_plain(results), indent=2, ensure_ascii=False).encode()
+    download = f'download="results.json" href="{_data_uri(numbers, "application/json")}"'
+    return parts.replace('href="results.json"', download), writer.contents
+
+
+def whole_page(
+    title: str,
+    contents: Sequence[tuple[str, str]],
+    lead: str,
+    main: str,
+    *,
+    style: str = "",
+    script: str = "",
+) -> str:
+    """A page of HTML that loads nothing: title, `lead` and links to `contents`, then `main`; all are HTML.
+
+    Its policy lets no other script run than `script`.
+    """
+    links = "".join(f'<li><a href="#{anchor}">{name}</a></li>' for anchor, name in contents)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    allowed = f"script-src 'sha256-{digest}'; " if script else ""
+    policy = (
+        f"default-src 'none'; {allowed}style-src 'unsafe-inline'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
         f'<title>{title}</title>\n<link rel="icon" href="data:,">\n'
-        f"<style>\n{_STYLE.read_text(encoding='utf-8')}</style>\n</head>\n<body>\n"
-        f'<header>\n<h1>{title}</h1>\n<nav aria-label="Sections"><ul>{links}</ul></nav>\n</header>\n'
-        f"<main>\n{parts}</main>\n</body>\n</html>\n"
-    ).replace(
-        'href="results.json"', f'download="results.json" href="{_data_uri(numbers, "application/json")}"'
+        f"<style>\n{_STYLE.read_text(encoding='utf-8')}{style}</style>\n</head>\n<body>\n"
+        f'<header>\n<h1>{title}</h1>\n{lead}<nav aria-label="Sections"><ul>{links}</ul></nav>\n</header>\n'
+        f"<main>\n{main}</main>\n" + (f"<script>{script}</script>\n" if script else "") + "</body>\n</html>\n"
     )
 
 
@@ -80,7 +111,7 @@ class _Writer:
         self.captions = captions
         self.contents: list[tuple[str, str]] = []
         """Anchor and name of each section."""
-        self.figures = 0
+        self.figures = self.tables = 0
 
     def sections(self, tokens: Sequence[Token]) -> str:
         """A `<section>` for each heading of level 2; the heading of level 1 is the title of the page."""
@@ -90,13 +121,13 @@ class _Writer:
             name = self._render(tokens[start + 1 : start + 2])
             anchor = re.sub(r"[^a-z0-9]+", "-", tokens[start + 1].content.lower()).strip("-")
             self.contents.append((anchor, name))
-            body = self._blocks(tokens[start + 3 : end])
+            body = self._blocks(tokens[start + 3 : end], tokens[start + 1].content)
             parts.append(f'<section id="{anchor}">\n<h2>{name}</h2>\n{body}</section>\n')
         return "".join(parts)
 
-    def _blocks(self, tokens: Sequence[Token]) -> str:
+    def _blocks(self, tokens: Sequence[Token], heading: str) -> str:
         """The blocks as HTML: paragraphs that are a picture become figures, tables scroll by themselves."""
-        parts, plain, i, heading = [], list[Any](), 0, ""
+        parts, plain, i = [], list[Any](), 0
         while i < len(tokens):
             token = tokens[i]
             if token.type == "heading_open":
@@ -110,7 +141,8 @@ class _Writer:
                 i += 3
             elif token.type == "table_open":
                 end = next(j for j in range(i, len(tokens)) if tokens[j].type == "table_close") + 1
-                label = html.escape(f"Table {heading}".strip())
+                self.tables += 1
+                label = html.escape(f"Table {self.tables}, {heading}")
                 parts.append(f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">\n')
                 parts.append(self._render(tokens[i:end]) + "</div>\n")
                 i = end

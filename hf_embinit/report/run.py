@@ -77,6 +77,11 @@ def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
 
     Raises what `load_spaces`, `check_settings` and `load_texts` raise, before anything is written.
     """
+    return analyze_spaces(args, command)[0]
+
+
+def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any], list[Space]]:
+    """`analyze_embeddings`, with the spaces that it read."""
     import time
 
     import torch
@@ -123,7 +128,7 @@ def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
     else:
         (folder / PAGE_NAME).unlink(missing_ok=True)  # an older report's
     write_json(folder / "results.json", results)
-    return results
+    return results, spaces
 
 
 def summary(results: dict[str, Any]) -> str:

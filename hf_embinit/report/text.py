@@ -110,11 +110,11 @@ def _values(
             versions.append((f"{name}, tokens in {corpus['name']}", space["statistics_in_corpus"]))
     lines = ["## Values against Xavier's and the positions'", ""]
     lines += ["As in Kim et al. 2024, Tables 2 and 8: before scaling; sd in parentheses.", ""]
-    head = ["", "tokens", "range", "mean (sd)", "Xavier range (sd)", "sd / Xavier's"]
+    head = ["space", "tokens", "range", "mean (sd)", "Xavier range (sd)", "sd / Xavier's"]
     head += ["`pretrained_xavier` range", "`xavier_pretrained` range"]
     lines += [_table(head, [_before_scaling(*version) for version in versions], "lrrrrrrr")]
     lines += ["", "As in Table 6: times sqrt(D), which is what the positions are added to.", ""]
-    head = ["", "range", "mean (sd)", "Xavier range (sd)", "`pretrained_xavier` range (sd)"]
+    head = ["space", "range", "mean (sd)", "Xavier range (sd)", "`pretrained_xavier` range (sd)"]
     head += ["positions: range, mean (sd)", "sd / positions'"]
     lines += [_table(head, [_after_scaling(*version) for version in versions], "lrrrrrr")]
     lines += [
@@ -123,7 +123,7 @@ def _values(
         "large values, which set the range. The effective rank is exp(entropy of the singular values).",
         "",
     ]
-    head = ["", "excess kurtosis", "row norms: least, mean, largest", "effective rank"]
+    head = ["space", "excess kurtosis", "row norms: least, mean, largest", "effective rank"]
     lines += [_table(head, [_shape(*version) for version in versions], "lrrr")]
     for name, path in figures["distribution"].items():
         lines += ["", f"![Values of {name} against Xavier's and the positions', log axes]({path})"]

@@ -6,6 +6,7 @@ What a single run does is the business of its recipe.
 from __future__ import annotations
 
 from .clusters import run_on_ray, slurm_script
+from .comparisons import t_interval
 from .paper_results import other_settings, paper_rows
 from .report import failures_text, list_text, plan_text, write_smoke_files, write_study
 from .requirements import check_flags, list_requirements
@@ -29,6 +30,7 @@ __all__ = [
     "run_here",
     "run_on_ray",
     "slurm_script",
+    "t_interval",
     "threads_of_a_run",
     "write_smoke_files",
     "write_study",

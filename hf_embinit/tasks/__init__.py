@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from ..lazy import lazy_names
 
-TASK_MODULES = ("classification", "expansion", "language_modeling", "translation")
+TASK_MODULES = ("classification", "expansion", "language_modeling", "retokenizing", "translation")
 """The modules that each describe a task, and register it."""
 
 __getattr__, __all__ = lazy_names(
     __name__,
     {
-        **dict.fromkeys((*TASK_MODULES, "retokenizing", "trials"), ()),
+        **dict.fromkeys((*TASK_MODULES, "trials"), ()),
         "caption_model": ("caption_language_model",),
         "causal_models": (
             "check_fits",

@@ -16,8 +16,40 @@ from ..tokens import copy_tokenizer, split_texts, token_family
 from ..vectors import PretrainedVectors, train_glove
 from ..vocabulary import propose_tokens
 from .data import find_model
+from .spec import Score, TaskSpec, register_task
 from .tokenizers import find_tokenizer
 from .trials import encode_texts
+
+TASK = register_task(
+    TaskSpec(
+        "retokenization",
+        recipe="retokenize.py",
+        datasets={},
+        metrics={},
+        also={
+            "step_0_accuracy": Score("accuracy at once", "accuracy", digits=3),
+            "step_0_spearmanr": Score("Spearman's correlation at once", "Spearman", digits=3),
+            "step_0_bits_per_byte": Score("bits per byte, before training", lower_is_better=True),
+            "trained_bits_per_byte": Score("bits per byte, after training", lower_is_better=True),
+            "kl_of_old_tokens": Score("KL at the old tokens (nats)", digits=4, lower_is_better=True),
+            "seconds": Score("seconds to make the rows", "seconds", digits=1, lower_is_better=True),
+            "transfer_mib": Score("MiB to make the rows", "MiB", digits=0, lower_is_better=True),
+        },
+        columns=(
+            "step_0_accuracy",
+            "step_0_spearmanr",
+            "step_0_bits_per_byte",
+            "trained_bits_per_byte",
+            "kl_of_old_tokens",
+            "seconds",
+            "transfer_mib",
+        ),
+        drawn=(),
+        auto_class="AutoModel",
+        pipeline_tag="feature-extraction",
+    )
+)
+"""A trained model with another tokenizer: its records have no history, and nothing is published of it."""
 
 
 def load_model(name: str) -> tuple[Any, Any]:

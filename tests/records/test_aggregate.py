@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from hf_embinit.errors import DataNotFoundError
-from hf_embinit.records.aggregate import NO_EFFECT, SEEDS, read_records, results_table
+from hf_embinit.records.aggregate import NO_EFFECT, SEEDS, compare_settings, read_records, results_table
+from hf_embinit.records.found import find_records
 from hf_embinit.records.record import RunRecord, write_record
 
 
@@ -166,3 +167,77 @@ def test_a_diverged_run_says_so_and_hides_no_other(tmp_path) -> None:
 def test_runs_of_some_steps_are_not_said_to_have_epochs() -> None:
     table = results_table([record("xavier", 1, 1.0, arguments={"num_train_epochs": 20, "max_steps": 1})])
     assert "| words | 1 step | `xavier` |" in table
+
+
+def test_a_setting_is_what_runs_share_but_seed_initialiser_and_its_vectors() -> None:
+    def of(
+        init: str, seed: int, bleu: float, train: str = "ab", vectors: str = "cd", **arguments
+    ) -> RunRecord:
+        data = {"train": {"rows": 2, "sha256": train * 32}}
+        if init.startswith("glove"):
+            data["vectors, source"] = {"rows": 2, "sha256": vectors * 32, "provenance": None}
+        kept = {"num_train_epochs": 5.0, "init_options": None, "learning_rate": 0.1}
+        return record(init, seed, bleu, data=data, arguments={**kept, **arguments})
+
+    runs = [of("glove", 1, 10.0), of("xavier", 1, 9.0), of("glove", 2, 12.0), of("glove", 2, 12.0)]
+    runs += [of("glove", 1, 8.0, vectors="ef"), of("glove", 1, 7.0, init_options=["turn=most"])]
+    (one,) = compare_settings(runs)
+    assert (one.task, one.dataset, one.model, one.length) == ("translation", "captions", "vanilla", "5")
+    assert [(e.init, len(e.runs)) for e in one.experiments] == [
+        ("glove", 2), ("xavier", 1), ("glove", 1), ("glove", 1)
+    ]  # fmt: skip
+    assert one.experiments[0].by_seed("test_bleu") == {
+        json.dumps([seed, None, None]): score for seed, score in ((1, 10.0), (2, 12.0))
+    }
+    assert "vectors, source efefefef" in one.experiments[2].told and list(one.scores) == ["test_bleu"]
+    assert "init_options ['turn=most']" in one.experiments[3].told
+
+    more = [*runs, of("glove", 3, 1.0, train="00"), of("xavier", 3, 2.0, learning_rate=0.2)]
+    assert [setting.told for setting in compare_settings(more)] == [
+        f"learning_rate {rate}, train {digest * 4}"
+        for rate, digest in ((0.1, "ab"), (0.1, "00"), (0.2, "ab"))
+    ]
+
+
+def test_a_diverged_run_gives_no_number_and_a_seed_run_twice_its_mean() -> None:
+    runs = [record("xavier", 1, 10.0), record("xavier", 1, 12.0), record("xavier", 2, 99.0, diverged=True)]
+    ((experiment,),) = (setting.experiments for setting in compare_settings(runs))
+    assert list(experiment.by_seed("test_bleu").values()) == [11.0] and len(experiment.runs) == 3
+
+
+def test_an_argument_that_older_records_lack_is_not_called_a_digest() -> None:
+    kept = {"num_train_epochs": 5.0}
+    runs = [
+        record("xavier", 1, 1.0, arguments=kept),
+        record("xavier", 1, 2.0, arguments={**kept, "scale": 1}),
+    ]
+    table = results_table(runs)
+    assert "scale not recorded" in table and "scale 1" in table and "digest" not in table
+
+
+def test_runs_of_another_tokenizer_are_found_and_other_files_named(tmp_path) -> None:
+    values = {"dataset": "stories", "init": "fvt", "seed": 1, "report": {}, "runtime": {}, "versions": {},
+              "arguments": {"vocab_size": 9, "refine": "tokens2words", "model": "m"},
+              "metrics": {"step_0_bits_per_byte": 2.0}}  # fmt: skip
+    for name, changes in {
+        "a": {},
+        "b": {"metrics": {"x": "y"}},
+        "c": {"seed": "one"},
+        "d": {"init": None},
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps({**values, **changes}))
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "results.json").write_text("[]")
+    write_record(tmp_path / "f", record("xavier", 1, 2.0))
+    records, others = find_records(tmp_path)
+    assert list(records) == ["a/results.json", "f/results.json"]
+    assert others == [f"{name}/results.json" for name in "bcde"]
+    made = records["a/results.json"]
+    assert (made.task, made.init, made.tokenizer) == (
+        "retokenization", "fvt, then tokens2words", "learnt, 9 tokens"
+    )  # fmt: skip
+    (setting,) = compare_settings([made])
+    assert setting.scores["step_0_bits_per_byte"][1].lower_is_better
+    with pytest.raises(DataNotFoundError, match="no run's results"):
+        find_records(tmp_path / "e")

@@ -1,0 +1,69 @@
+"""Every run below a folder, those of `recipes/retokenize.py` among them, which trains little or nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataNotFoundError, RunFolderError
+from ..foreign import read_json
+from .record import RESULTS_NAME, RunRecord, read_record
+
+_OF_RETOKENIZE = {"dataset", "init", "seed", "arguments", "metrics", "report", "runtime", "versions"}
+
+
+def find_records(folder: str | os.PathLike[str]) -> tuple[dict[str, RunRecord], list[str]]:
+    """Path of each record below `folder`, relative to it -> the record; and the paths of what is none.
+
+    The latter are other files of that name: reports, comparisons, damaged ones. Raises `DataNotFoundError`
+    when there is no record.
+    """
+    records, others = dict[str, RunRecord](), list[str]()
+    for path in sorted(Path(folder).rglob(RESULTS_NAME)):
+        name = path.relative_to(folder).as_posix()
+        try:
+            records[name] = _of_retokenize(path) or read_record(path)
+        except RunFolderError:
+            others.append(name)
+    if not records:
+        raise DataNotFoundError(
+            f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
+        )
+    return records, others
+
+
+def _of_retokenize(path: Path) -> RunRecord | None:
+    """The record of a run of `recipes/retokenize.py`; None for any other file."""
+    values = read_json(path, error=RunFolderError)
+    if not set(values) >= _OF_RETOKENIZE or not _has_its_shape(values):
+        return None
+    arguments = values["arguments"]
+    refine, words = arguments.get("refine"), arguments.get("expand")
+    learnt = f"its own and {words} words" if words else f"learnt, {arguments.get('vocab_size')} tokens"
+    return RunRecord(
+        task="retokenization",
+        dataset=values["dataset"],
+        init=f"{values['init']}, then {refine}" if refine else values["init"],
+        tokenizer=arguments.get("tokenizer") or learnt,
+        seed=values["seed"],
+        arguments=arguments,
+        metrics=values["metrics"],
+        best_epoch=None,
+        history=[],
+        parameters=0,
+        embedding_statistics={},
+        coverage={},
+        runtime=values["runtime"],
+        versions=values["versions"],
+    )
+
+
+def _has_its_shape(values: dict[str, Any]) -> bool:
+    numbers = values["metrics"]
+    return (
+        all(isinstance(values[name], str) for name in ("dataset", "init"))
+        and isinstance(values["seed"], int)
+        and all(isinstance(values[name], dict) for name in ("arguments", "metrics", "runtime", "versions"))
+        and all(v is None or isinstance(v, (int, float)) for v in numbers.values())
+    )
