@@ -249,7 +249,7 @@ def test_refusals(hub: Hub, writer: Client, runs: Path) -> None:
         (run, "user/another", WRITE),
         (run, "user/hidden", {"private": False, **WRITE}),
         (run, "a/b/c", WRITE),
-        (run / "init", "user/new", WRITE),
+        (run / "figures", "user/new", WRITE),
     )
     expected = [
         ("PublishError", "needs a token with the write role, and there is none. Run `hf auth login`"),
