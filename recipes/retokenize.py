@@ -42,7 +42,7 @@ class Arguments:
 
     model: str = flag("minilm", "`minilm`, or an encoder, classifier or causal LM by folder or Hub id.")
     init: str = flag("trans_tokenizer", "Method, by name or name:option=value; `auto` picks one.")
-    refine: str | None = flag(None, "token_distillation or tokens2words, also with :option=value, after it.")
+    refine: str | None = flag(None, "What makes its rows better, such as token_distillation:steps=100.")
     tokenizer: str | None = flag(None, "Folder or Hub id of the new one. Default: one learnt from text.")
     vocab_size: Count = flag(4000, "Tokens of a tokenizer that is learnt.")
     expand: CountOrZero = flag(0, "Words to add to the tokenizer of a causal LM, in place of another one.")
@@ -79,7 +79,7 @@ def main() -> None:
     if args.expand and (args.refine or args.untie or args.tokenizer):
         raise InvalidArgumentError("--expand keeps the tokenizer: leave --tokenizer, --refine, --untie out")
     init, options = (args.init, {}) if args.init == "auto" else read_init(args.init)
-    read_refinement(args.refine)  # what is misspelt ends here, before any work
+    refinements = read_refinement(args.refine)  # what is misspelt ends here, before any work
     folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)
     generates = model.get_output_embeddings() is not None
@@ -108,7 +108,7 @@ def main() -> None:
     tokenizer, words = retokenizing.new_tokenizer(old, trial.texts, name=args.tokenizer, **sizes)
     with trials.measured() as cost:
         given = retokenizing.help_for(init, tokenizer, pairs, trial.texts, args.seed)
-        if args.refine and args.refine.startswith("token_distillation"):
+        if any("texts" in record.needs for record, _ in refinements):
             given.setdefault("texts", trial.texts)
         given |= {"seed": args.seed, **options}
         if words:

@@ -37,8 +37,9 @@ def _retokenize_flags(parser: ArgumentParser) -> None:
         parser,
         "refine",
         metavar="NAME",
-        help="make the rows better by the model's hidden states: token_distillation (reads --texts), "
-        "tokens2words, or such as token_distillation:steps=100",
+        help="make the rows better by the model's hidden states: input rows by token_distillation (reads "
+        "--texts) or tokens2words, output rows by first_piece_shares (reads --texts); with options and "
+        "joined by +, such as token_distillation:steps=100+first_piece_shares",
     )
     flag(parser, "untie", action="store_true", help="give the output table rows of its own")
     flag(parser, "row_norm", action="store_true", help="give sums of rows the norm that those rows have")

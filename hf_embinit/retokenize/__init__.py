@@ -14,6 +14,7 @@ from . import (  # they register their methods
     from_parallel,
     from_vectors,
     methods,
+    shares,
     spans,
     tokens2words,
 )
@@ -24,7 +25,7 @@ from .context import Groups, Recipe, RetokenizeContext
 from .overlap import Match, overlap_map, role_map
 from .parallel import Pair, read_parallel
 from .pieces import split_tokens
-from .refinement import Body, RefineContext
+from .refinement import Body, RefineContext, Refined
 from .rows_of_tables import bias_of_table, rows_of_table
 from .solving import solve
 from .texts import ROLES, TokenTexts
@@ -39,6 +40,7 @@ __all__ = [
     "Pair",
     "Recipe",
     "RefineContext",
+    "Refined",
     "RetokenizeContext",
     "Step",
     "TokenTexts",
@@ -61,6 +63,7 @@ __all__ = [
     "register_initializer",
     "role_map",
     "rows_of_table",
+    "shares",
     "solve",
     "spans",
     "split_tokens",

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..arguments import Count, Positive
 from ..errors import InvalidArgumentError
 from ..initializers import register_initializer
-from .refinement import RefineContext, padded
+from .refinement import RefineContext, Refined, padded
 from .spans import Span, spans_of
 from .texts import TokenTexts
 
@@ -41,7 +41,7 @@ def token_distillation(
     batch_size: Count = 16,
     length: Count = 128,
     learning_rate: Positive = 0.1,
-) -> Tensor:
+) -> Refined:
     """Trains the free input rows alone: mean squared error between the model's last hidden states of `texts=`
     as the old tokenizer splits them, with the old rows, and as the new one does, with the new rows.
 
@@ -50,11 +50,11 @@ def token_distillation(
     its rate falling to 0 from `learning_rate` standard deviations of the old rows; of a text the first
     `length` tokens count.
     Output rows stay as the method made them, so an output that is tied to the input has to be untied: input
-    rows found this way make bad output rows. The published code distils from snippets of
-    each new token; here whole vocabularies are trained on running text.
+    rows found this way make bad output rows; `first_piece_shares` makes good ones. The published code distils
+    from snippets of each new token; here whole vocabularies are trained on running text.
     """
     texts = context.require_texts("token_distillation")
-    pairs = [pair for pair in _pairs(context, texts, length) if pair.places]
+    pairs = [pair for pair in _pairs(context, texts, min(length, context.body.longest)) if pair.places]
     if not pairs or not len(context.free):
         raise InvalidArgumentError(
             "refine 'token_distillation': no new token stands in texts= where old ones do; give text of the "
@@ -84,7 +84,7 @@ def token_distillation(
     }
     rows = context.rows.clone()
     rows[context.free] = trained.detach()
-    return rows
+    return Refined(rows, context.output)
 
 
 def _pairs(context: RefineContext, texts: Sequence[str], length: int) -> list[_Text]:

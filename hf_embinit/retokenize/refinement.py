@@ -1,9 +1,9 @@
 """What a refinement may read: the model's own hidden states, for rows that a method has made.
 
-A refinement is an initialiser of purpose `refinement`, from a `RefineContext` to input rows `[V', D]`:
+A refinement is an initialiser of purpose `refinement`, a function from a `RefineContext` to better rows:
 
     @register_initializer("token_distillation", summary=..., reference=..., purpose="refinement")
-    def token_distillation(context: RefineContext) -> Tensor: ...
+    def token_distillation(context: RefineContext) -> Refined: ...
 
 `V'` new tokens, `V` old ones, `D` width of the input table, `H` width of the hidden states.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,15 +27,25 @@ if TYPE_CHECKING:  # `hf-embinit list` imports this room, and not transformers
     from ..tables import Table
 
 
+class Refined(NamedTuple):
+    """Rows `[V', D]` of the input table, and of the output table where it has its own."""
+
+    input: Tensor
+    output: Tensor | None
+
+
 class Body:
     """A model's layers, run on rows of the input table in place of ids. Parameters get no gradient."""
 
     def __init__(self, model: PreTrainedModel, table: Table):
+        self.model = model
         self.stack: Any = model.base_model
         self.name = type(model).__name__
         self.dtype, self.device = table.parameter.dtype, table.parameter.device
         self.causal = any(getattr(module, "is_causal", False) for module in self.stack.modules())
         self.scale = _scale_of(table, self.name)
+        self.longest: int = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**20
+        """Tokens that the model has positions for."""
 
     def hidden_states(self, rows: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         """After each layer `[B, T, H]`, the last one's last, of rows `[B, T, D]`; `mask` `[B, T]` is 1 where
@@ -51,6 +61,22 @@ class Body:
                 f"{self.name} does not run on rows in place of ids, as refine= needs: {error}"
             ) from error
         return (*made.hidden_states[1:-1], made.last_hidden_state)
+
+    def logit_scale(self, output: Tensor) -> float:
+        """What the head multiplies the products of last hidden states and output rows `[V, H]` by, such as
+        Cohere's `logit_scale`. Raises `UnsupportedModelError` where logits are something else."""
+        ids = torch.arange(min(64, len(output), self.longest), device=self.device)[None]
+        with torch.no_grad():
+            states = self.stack(input_ids=ids).last_hidden_state[0].float().cpu()
+            logits = self.model(input_ids=ids).logits[0].float().cpu()
+        if states.shape[1] == output.shape[1] and logits.shape[1] == len(output):
+            products = states @ output.T
+            x, y = products - products.mean(0), logits - logits.mean(0)  # without a bias
+            if float(torch.cosine_similarity(x.flatten(), y.flatten(), dim=0)) > 0.95:
+                return float((x * y).sum() / x.square().sum())
+        raise UnsupportedModelError(
+            f"{self.name} does more than multiply states with output rows: leave refine= out"
+        )
 
 
 def _scale_of(table: Table, name: str) -> float:
@@ -75,6 +101,9 @@ class RefineContext:
     """Of the input table: float32 `[V, D]`."""
     rows: Tensor
     """What the method made for it: float32 `[V', D]`."""
+    old_output: Tensor | None
+    """The same of an output table that has its own rows."""
+    output: Tensor | None
     free: Tensor
     """Ids of the new tokens whose rows may change, neither special nor shared: int64, ascending."""
     generator: torch.Generator

@@ -11,7 +11,7 @@ from ..arguments import Count
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..initializers import least_squares, register_initializer
 from .pieces import split_tokens
-from .refinement import RefineContext, padded
+from .refinement import RefineContext, Refined, padded
 
 _BATCH = 256
 _RIDGE = 1e-3
@@ -24,7 +24,7 @@ _RIDGE = 1e-3
     reference="Kaplan et al. 2024, From tokens to words (arXiv 2410.05864)",
     purpose="refinement",
 )
-def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Tensor:
+def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Refined:
     """For each layer a linear map from its hidden state to the input row is fitted on old tokens that stand
     alone, `max_tokens` at most; a new token gets what it reads from its last piece.
 
@@ -70,7 +70,7 @@ def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Tenso
     rows = context.rows.clone()
     rows[ids] = read
     context.report["words"] = {"rows": len(ids), "layer": layer + 1, "layers": len(alone)}
-    return rows
+    return Refined(rows, context.output)
 
 
 def _last_states(context: RefineContext, table: Tensor, sequences: Sequence[Sequence[int]]) -> list[Tensor]:

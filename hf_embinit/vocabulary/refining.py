@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,18 +13,22 @@ from ..initializers import Initializer, list_initializers, read_init
 from ..retokenize import Body, RefineContext, Step, TokenTexts
 from ..tables import EmbeddingTables, RowsOf, checkpoint_of
 
+Refinement = tuple[Initializer, dict[str, Any]]
+"""A refinement and its options."""
 
-def read_refinement(refine: str | None) -> tuple[Initializer, dict[str, Any]] | None:
-    """The record and the options of `name` or `name:option=value,...`; None for None.
+
+def read_refinement(refine: str | None) -> list[Refinement]:
+    """The records and the options of `name` or `name:option=value,...`, several joined by `+`; none for None.
 
     Raises `UnknownNameError` or `InvalidArgumentError`, naming those that there are."""
-    if refine is None:
-        return None
-    name, options = read_init(refine)
     known = {record.name: record for record in list_initializers(purpose="refinement")}
-    if name not in known:
-        raise InvalidArgumentError(f"refine={refine!r} is no refinement: choose {' or '.join(known)}")
-    return known[name], options
+    found = []
+    for one in [] if refine is None else re.split(r"\+(?=[A-Za-z_])", refine):
+        name, options = read_init(one)
+        if name not in known:
+            raise InvalidArgumentError(f"refine={one!r} is no refinement: choose {' or '.join(known)}")
+        found.append((known[name], options))
+    return found
 
 
 def check_refinable(tables: EmbeddingTables, refine: str) -> None:
@@ -48,7 +53,7 @@ def check_refinable(tables: EmbeddingTables, refine: str) -> None:
 
 def refine_rows(
     tables: EmbeddingTables,
-    refinement: tuple[Initializer, dict[str, Any]],
+    refinements: Sequence[Refinement],
     writes: Sequence[RowsOf],
     old: TokenTexts,
     new: TokenTexts,
@@ -57,29 +62,40 @@ def refine_rows(
     texts: Iterable[str] | None,
     seed: int,
 ) -> dict[str, Any]:
-    """Puts better input rows into `writes`, which are of whole tables, and gives what the refinement reports.
+    """Puts better rows into `writes`, which are of whole tables, and gives what the refinements report; each
+    starts from the rows of the one before.
 
-    `step` `[V']` says what made each row; copies of old rows stay. Nothing of the model is changed."""
-    record, options = refinement
-    made = next(write for write in writes if write.rows is not None and write.table.role == "input")
-    assert made.rows is not None
+    `step` `[V']` says what made each row; input rows that are copies of old ones stay. Nothing of the model
+    is changed."""
+    made: dict[str, RowsOf] = {write.table.role: write for write in writes if write.rows is not None}
     named = torch.tensor([bool(token) for token in new.tokens])
     named[sorted(new.special)] = False
     free = named & (step[: len(named)] != Step.COPIED) & (step[: len(named)] != Step.OVERLAP)
     context = RefineContext(
-        body=Body(tables.model, made.table),
+        body=Body(tables.model, made["input"].table),
         new=new,
         old=old,
-        old_rows=tables.read(made.table).float().cpu(),
-        rows=made.rows.detach().float().cpu(),
+        old_rows=tables.read(made["input"].table).float().cpu(),
+        rows=_rows(made["input"]),
+        old_output=tables.read(made["output"].table).float().cpu() if "output" in made else None,
+        output=_rows(made["output"]) if "output" in made else None,
         free=free.nonzero().flatten(),
         generator=torch.Generator().manual_seed(seed),
-        texts=texts,
+        texts=None if texts is None else list(texts),
     )
     training = tables.model.training
     tables.model.eval()
     try:
-        made.rows = record.fn(context, **options).to(made.table.parameter)
+        for record, options in refinements:
+            context.rows, context.output = record.fn(context, **options)
     finally:
         tables.model.train(training)
+    for role, rows in (("input", context.rows), ("output", context.output)):
+        if rows is not None:
+            made[role].rows = rows.to(made[role].table.parameter)
     return context.report
+
+
+def _rows(write: RowsOf) -> torch.Tensor:
+    assert write.rows is not None
+    return write.rows.detach().float().cpu()

@@ -39,7 +39,7 @@ from ..tables import (
 )
 from ..tokens import tokenizer_of
 from .moved_ids import MovedIds
-from .refining import check_refinable, read_refinement, refine_rows
+from .refining import Refinement, check_refinable, read_refinement, refine_rows
 from .replacement_report import ReplacedSide, ReplacementReport
 
 _GIVEN = ("vectors", "texts", "parallel", "dictionary", "donor")
@@ -94,9 +94,10 @@ def replace_tokenizer(
         match: how tokens of both vocabularies are found: `canonical`, `fuzzy` (also in lower case), `exact`.
         row_norm: sums of rows get the norm that those rows have on average.
         pad_to_multiple_of: makes the number of rows a multiple of this; the rows beyond are the mean.
-        refine: a refinement of `list_initializers(purpose="refinement")`, which makes rows of tokens that are
-            not shared better by the model's hidden states: `token_distillation` (reads `texts=`) or
-            `tokens2words`, or `token_distillation:steps=100`.
+        refine: refinements of `list_initializers(purpose="refinement")`, which make rows better by the
+            model's hidden states: `token_distillation` (reads `texts=`) or `tokens2words` those of the input,
+            `first_piece_shares` (reads `texts=`) those of the output; with options, and joined by `+`, such
+            as `token_distillation:steps=100+first_piece_shares`.
         untie: gives the output table rows of its own first, where it is tied to the input's.
 
     Raises:
@@ -106,9 +107,9 @@ def replace_tokenizer(
     """
     values = (vectors, texts, parallel, dictionary, donor)
     given = {name: value for name, value in zip(_GIVEN, values, strict=True) if value is not None}
-    refinement = read_refinement(refine)
-    record, why = _method(init, given, options, refinement)
-    request = _Request(record, why, options, given, seed, match, row_norm, pad_to_multiple_of, refinement)
+    refinements = read_refinement(refine)
+    record, why = _method(init, given, options, refinements)
+    request = _Request(record, why, options, given, seed, match, row_norm, pad_to_multiple_of, refinements)
     tokenizers = tokenizer_of(old_tokenizer), tokenizer_of(new_tokenizer)
     warn_of_another_tokenizer(unwrap(model), tokenizers[0])
     with untied(unwrap(model)) if untie else contextlib.nullcontext():
@@ -137,13 +138,13 @@ class _Request:
     match: Match
     row_norm: bool
     pad_to_multiple_of: int | None
-    refinement: tuple[Initializer, dict[str, Any]] | None
+    refinements: list[Refinement]
 
     def to_dict(self) -> dict[str, Any]:
         """What a report and a manifest say of it."""
         said: dict[str, Any] = {"init": self.record.name, "seed": self.seed, "options": dict(self.options)}
-        if self.refinement is not None:
-            said["refine"] = {"init": self.refinement[0].name, "options": self.refinement[1]}
+        if self.refinements:
+            said["refine"] = [{"init": one.name, "options": options} for one, options in self.refinements]
         return said
 
 
@@ -151,18 +152,18 @@ def _replace(model: Any, old: Any, new: Any, request: _Request) -> ReplacementRe
     """Works everything out, then writes it."""
     tables = EmbeddingTables(model)
     _check_sides(tables, old, new)
-    if request.refinement is not None:
-        check_refinable(tables, request.refinement[0].name)
+    if request.refinements:
+        check_refinable(tables, "+".join(one.name for one, _ in request.refinements))
     sides: dict[Side, _Side] = {}
     for name in sorted({table.side for table in tables.tables}):
         sides[name] = _Side(tables, name, old, new, request).solve(request)
     moved = _moved(tables, sides)
     writes = [write for side in sides.values() for write in side.writes(request)]
     report = _report(request, sides, moved)
-    if request.refinement is not None:
+    if request.refinements:
         (side,) = sides.values()
         report.details |= refine_rows(
-            tables, request.refinement, writes, side.old, side.new, side.recipe.input.step,
+            tables, request.refinements, writes, side.old, side.new, side.recipe.input.step,
             texts=request.given.get("texts"), seed=request.seed,
         )  # fmt: skip
     follow = _Following(model, tables, sides, old, new, report)
@@ -179,7 +180,7 @@ def _method(
     init: str,
     given: Mapping[str, Any],
     options: dict[str, Any],
-    refinement: tuple[Initializer, dict[str, Any]] | None,
+    refinements: list[Refinement],
 ) -> tuple[Initializer, str]:
     """The record of a method, and why `auto` picked it."""
     why = ""
@@ -197,7 +198,7 @@ def _method(
         raise InvalidArgumentError(
             f"init {init!r} makes no rows for another tokenizer: choose mean, {names}, or auto"
         )
-    needs = record.needs if refinement is None else record.needs | refinement[0].needs
+    needs = record.needs.union(*(one.needs for one, _ in refinements))
     for name in given:
         if name not in needs:
             raise InvalidArgumentError(

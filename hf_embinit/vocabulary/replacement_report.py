@@ -73,8 +73,8 @@ class ReplacementReport:
     notes: list[str] = field(default_factory=list)
     details: dict[str, Any] = field(default_factory=dict)
     """What the method and the refinement report."""
-    refine: dict[str, Any] | None = None
-    """Name and options of the refinement, where there was one."""
+    refine: list[dict[str, Any]] = field(default_factory=list)
+    """Name and options of each refinement."""
 
     @property
     def steps(self) -> dict[str, int]:
@@ -124,7 +124,7 @@ class ReplacementReport:
 
     def __str__(self) -> str:
         before, after = ("+".join(map(str, n)) for n in (self.old_num_embeddings, self.new_num_embeddings))
-        how = self.init if self.refine is None else f"{self.init}, then {self.refine['init']}"
+        how = ", then ".join([self.init, *(one["init"] for one in self.refine)])
         lines = [f"another tokenizer by {how} (seed {self.seed}), rows {before} -> {after}"]
         if self.why:
             lines.append(f"  picked since {self.why}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import copy
+import math
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from builders.tiny_tokenizers import model, texts, tokenizer
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
 from hf_embinit.manifest import read_manifest
-from hf_embinit.retokenize import Body, Step
+from hf_embinit.retokenize import Body, Step, split_tokens
 from hf_embinit.tables import EmbeddingTables, open_checkpoint
 
 FAMILY = {"gpt2": "byte_level", "llama": "sentencepiece_bpe", "bert": "wordpiece"}
@@ -58,6 +60,13 @@ def test_distillation_moves_free_input_rows_alone_and_lessens_the_error(kind: st
     assert torch.equal(again.get_input_embeddings().weight, rows)
 
 
+def test_texts_are_cut_off_where_the_positions_end() -> None:
+    long = [" ".join(texts()[:20])]
+    for refine in ("token_distillation:steps=1,batch_size=1", "first_piece_shares"):
+        _, report, _ = replaced("gpt2", refine, texts=long)  # 64 positions
+        assert report.refine[0]["init"] == refine.split(":")[0]
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_words_are_read_from_the_layer_that_explains_their_pieces_best(kind: str) -> None:
     lm, report, _ = replaced(kind, "tokens2words")
@@ -69,9 +78,39 @@ def test_words_are_read_from_the_layer_that_explains_their_pieces_best(kind: str
     assert torch.equal(lm.get_output_embeddings().weight, plain.get_output_embeddings().weight)
 
 
+def test_a_new_token_is_as_probable_as_its_first_piece_times_its_share() -> None:
+    some = list(texts()[:100])
+    lm, old, new = made("gpt2")
+    lm.transformer.ln_f.bias.data[:4] = 2.0  # states of trained models have a direction in common
+    before = copy.deepcopy(lm)
+    report = hf_embinit.replace_tokenizer(
+        lm, old, new, "fvt", refine="tokens2words+first_piece_shares", texts=some, untie=True
+    )
+    assert "by fvt, then tokens2words, then first_piece_shares" in str(report)
+    assert report.details["words"]["rows"] > 50 and report.details["shares"]["unit"][0] == pytest.approx(
+        1, abs=0.1
+    )
+    ours, theirs = (m.get_output_embeddings().weight.detach().double() for m in (lm, before))
+    side = report.sides["shared"]
+    ids = [i for i, token in enumerate(side.new.tokens) if token and i not in side.new.special]
+    split = split_tokens(side.new, ids, side.old)
+    first = {i: pieces[0] for i, pieces in zip(ids, split, strict=True) if pieces}
+    counts = collections.Counter(i for ids in new(some, add_special_tokens=False)["input_ids"] for i in ids)
+    word = next(i for i, p in zip(ids, split, strict=True) if len(p) > 1 and counts[i] > 2)
+    same = [i for i, piece in first.items() if piece == first[word]]
+    with torch.no_grad():
+        inputs = [torch.tensor([one[:60]]) for one in old(some, add_special_tokens=False)["input_ids"]]
+        h = torch.cat([before.base_model(one).last_hidden_state[0] for one in inputs]).double()
+    share = (counts[word] + 1) / sum(counts[i] + 1 for i in same)
+    shift = (h @ (ours[word] - theirs[first[word]])).mean()
+    assert len(same) > 1 and share < 0.7 and float(shift) == pytest.approx(math.log(share), rel=0.1)
+    together = torch.logsumexp(h @ ours[same].T, 1) - h @ theirs[first[word]]
+    assert float(together.mean()) == pytest.approx(0, abs=0.1)  # they have what the piece had
+
+
 def test_the_report_and_the_manifest_name_the_refinement(tmp_path: Any) -> None:
     lm, report, _ = replaced("llama", "tokens2words:max_tokens=100")
-    named = {"init": "tokens2words", "options": {"max_tokens": 100}}
+    named = [{"init": "tokens2words", "options": {"max_tokens": 100}}]
     assert report.to_dict()["refine"] == named and read_manifest(lm)[-1]["refine"] == named
     assert "by fvt, then tokens2words" in str(report)
 
@@ -110,12 +149,17 @@ def test_what_cannot_be_refined_is_refused_and_nothing_changes(tmp_path: Any) ->
     refused(InvalidArgumentError, "needs texts=", refine=SHORT, untie=True)
     refused(InvalidArgumentError, "no text", refine=SHORT, untie=True, texts=["  "])
     refused(InvalidArgumentError, "reads no texts=", refine="tokens2words", untie=True, texts=some)
-    refused(InvalidArgumentError, "choose token_distillation or tokens2words", refine="focus")
+    names = "choose first_piece_shares or token_distillation or tokens2words"
+    refused(InvalidArgumentError, names, refine="tokens2words+focus")
     refused(UnknownNameError, "token_distillation", refine="token_distilation")
     refused(InvalidArgumentError, "steps", refine="token_distillation:steps=0", texts=some)
     bert, words, other = made("bert")
     with pytest.raises(UnsupportedModelError, match="looks both ways"):
         hf_embinit.replace_tokenizer(bert, words, other, "fvt", refine="tokens2words", untie=True)
+    with pytest.raises(UnsupportedModelError, match="looks both ways"):
+        hf_embinit.replace_tokenizer(
+            bert, words, other, "fvt", refine="first_piece_shares", untie=True, texts=some
+        )
     with pytest.raises(UnsupportedModelError, match="one stack"):
         hf_embinit.replace_tokenizer(bart(), new, new, "fvt", refine=SHORT, texts=some)
     lm.save_pretrained(tmp_path)
