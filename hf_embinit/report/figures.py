@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,18 +13,22 @@ from torch import Tensor
 
 from ..drawing import BLUE, GRAY, ORANGE, new_figure, save_figure
 from ..errors import InvalidArgumentError
+from .analysis import spearman
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_PARTS = 20
+_NO_ORDER = 0.1
+"""Rank correlations nearer to 0 than this are called none."""
 _LINES = [
     ("knn_match_in_sum", "words left in the sum", BLUE, "-", "o"),
     ("knn_match_recovered", "words recovered by a linear map", BLUE, "--", "s"),
     ("position_accuracy_in_sum", "positions left in the sum", ORANGE, "-", "^"),
     ("position_accuracy_recovered", "positions recovered by a linear map", ORANGE, "--", "v"),
 ]
-_INITS = {"pretrained": "as it is", "pretrained_xavier": "standardized to Xavier's moments"}
+_INITS = {"pretrained": "as it is", "pretrained_xavier": "standardized"}
 
 
 def _panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, Any]:
@@ -38,7 +43,7 @@ def plot_norms(
 
     `norms`: name -> norms `[n]` and counts `[n]` in a corpus; without counts (None) the norms are plotted
     against their index, for rows in order of frequency. The line is the running median. Frequent tokens are
-    on the left.
+    on the left; the title of a panel says whether they have the shorter rows.
     """
     if not norms:
         raise InvalidArgumentError("no space has frequencies to draw norms against")
@@ -52,15 +57,19 @@ def plot_norms(
         order = x.argsort(stable=True)
         x, y = x[order], values.double()[order]
         ax.scatter(x.tolist(), y.tolist(), s=2.5, color=BLUE, alpha=0.25, linewidths=0)
-        bins = (x.log() / x[-1].log().clamp(min=1e-9) * 20).long().clamp(max=19)  # equally wide on the axis
-        groups = [bins == i for i in range(20) if int((bins == i).sum()) >= 5]
+        bins = (
+            (x.log() / x[-1].log().clamp(min=1e-9) * _PARTS).long().clamp(max=_PARTS - 1)
+        )  # equally wide on the axis
+        groups = [bins == i for i in range(_PARTS) if int((bins == i).sum()) >= 5]
         middle = [(float(x[g].log().mean().exp()), float(y[g].median())) for g in groups]
         if middle:
             ax.plot(*zip(*middle, strict=True), color=ORANGE, linewidth=1.8, label="running median")
             ax.legend(frameon=False, fontsize="small", loc="upper left")
         ax.set_xscale("log")
         ax.set_ylim(bottom=0)
-        ax.set_title(name, fontsize="medium")
+        rho = spearman(-x if counts is None else x, y)
+        kind = "as long as rare ones" if abs(rho) < _NO_ORDER else "shorter" if rho < 0 else "longer"
+        ax.set_title(f"{name}:\nfrequent tokens {kind} (Spearman {rho:+.2f})", fontsize="medium")
         ax.set_xlabel(
             "rank by frequency (frequent on the left)"
             if counts is None
@@ -70,19 +79,21 @@ def plot_norms(
         if counts is not None:
             ax.invert_xaxis()
         ax.set_ylim(top=1.15 * float(y.max()))
+    figure.supxlabel(
+        f"A dot is a token; the line is the median in each of {_PARTS} equal parts of the axis.",
+        fontsize="small",
+    )
     return save_figure(figure, path, title)
 
 
 def plot_absorption(
-    curves: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]],
-    path: str | os.PathLike[str],
-    *,
-    title: str = "",
+    curves: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], path: str | os.PathLike[str]
 ) -> Path:
     """Writes a PNG of what survives of words and positions in their sum, by sentence length.
 
     `curves`: name of a space -> `pretrained` and `pretrained_xavier` -> points with the fields of
-    `Absorption`. One column a space, one row a variant.
+    `Absorption`. One column a space, one row a variant; its title says for how many tokens the
+    position is read off the longest sentences.
     """
     if not curves:
         raise InvalidArgumentError("no absorption curves to draw")
@@ -90,7 +101,7 @@ def plot_absorption(
     for column, (name, variants) in enumerate(curves.items()):
         for row, (variant, described) in enumerate(_INITS.items()):
             ax = axes[row][column]
-            for key, label, color, style, marker in _LINES:
+            for number, (key, label, color, style, marker) in enumerate(_LINES):
                 points = [(p["num_positions"], p[key]) for p in variants[variant] if p[key] is not None]
                 if points:
                     ax.plot(
@@ -99,9 +110,12 @@ def plot_absorption(
                         color=color,
                         marker=marker,
                         markersize=4,
+                        linewidth=1.4 if number % 2 else 3.0,  # seen where both are one
                         label=label,
                     )
-            ax.set_title(f"{name},\n{described}", fontsize="medium")
+            longest = max(variants[variant], key=lambda point: point["num_positions"])
+            read = f"position read for {100 * longest['position_accuracy_in_sum']:.0f}% of tokens"
+            ax.set_title(f"{name}, {described}:\n{read}", fontsize="medium")
             ax.set_xscale("log", base=2)
             ax.set_ylim(-0.03, 1.05)
             lengths = [p["num_positions"] for p in variants[variant]]
@@ -121,11 +135,19 @@ def plot_absorption(
     figure.legend(
         handles,
         labels,
-        loc="outside lower center",
+        loc="outside upper center",
         ncols=4 if len(curves) > 3 else 2 if len(curves) > 1 else 1,
         frameon=False,
     )
-    return save_figure(figure, path, title)
+    words = "Words: KNN match with the words alone."
+    positions = "Positions: tokens whose nearest position encoding is right"
+    rest = "in the titles at the longest. Standardized: to Xavier's moments. Wide lines lie below."
+    if len(curves) > 2:
+        figure.supxlabel(f"{words} {positions},\n{rest}", fontsize="small")
+    else:
+        lines = textwrap.wrap(f"{words} {positions}, {rest}", 45 * len(curves))
+        figure.supxlabel("\n".join(lines), fontsize="small")
+    return save_figure(figure, path)
 
 
 def plot_match_matrix(
@@ -168,6 +190,18 @@ def plot_match_matrix(
     bar.set_label("KNN match similarity (%)")
     bar.ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g}")
     bar.outline.set_visible(False)
+    figure.supxlabel(
+        "Jaccard index of a token's nearest tokens in two spaces: 0% none in common, 100% the same.",
+        fontsize="small",
+    )
+    measured = [pair for pair in pairs if pair["cosine"] is not None]
+    if measured:
+        best = max(measured, key=lambda pair: pair["cosine"])
+        alike = "are most alike" if len(measured) > 1 else "compared"
+        found = f"{best['a']} and {best['b']} {alike}: {_percent(best['cosine'])} by cosine"
+        if best.get("chance") is not None:
+            found += f", {_percent(best['chance'])} by chance"
+        title = f"{title}: {found}" if title else found
     return save_figure(figure, path, title)
 
 
@@ -223,6 +257,11 @@ def plot_frontier(results: Mapping[str, Any], path: str | os.PathLike[str]) -> P
     counts = results["arguments"]["positions"]
     shown = 64 if 64 in counts else counts[0]
     _frontier_panel(axes[0][2], [c for c in cells if c["num_positions"] == shown], shown)
+    figure.supxlabel(
+        "The factor is what the positions are multiplied by. Left and middle: the dotted line ends the "
+        "directions that positions use. Right: up and to the right is better.",
+        fontsize="small",
+    )
     return save_figure(figure, path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -54,6 +55,11 @@ def leaderboard(
     return section, lead
 
 
+def _name(init: str) -> str:
+    """The name of an initialiser, which a narrow column may break after a sign."""
+    return re.sub(r"([_:,=])", r"\1<wbr>", safe(init))
+
+
 def _findings(shown: Sequence[Board]) -> str:
     """The settings in which one initialiser is ahead, a line each; empty when there is none."""
     lines = []
@@ -63,7 +69,7 @@ def _findings(shown: Sequence[Board]) -> str:
             what = f"{board.setting.dataset}, {_spaced(board.setting.task)}"
             number = f"{board.header} {row.mean:.{board.score.digits}f}"
             lines.append(
-                f'<li><a href="#setting-{i}">{safe(what)}</a>: <code>{safe(row.experiment.init)}</code> is '
+                f'<li><a href="#setting-{i}">{safe(what)}</a>: <code>{_name(row.experiment.init)}</code> is '
                 f"ahead of {len(board.rows) - 1} others, {safe(number)}</li>"
             )
     return f'<ul class="plain">{"".join(lines)}</ul>\n' if lines else ""
@@ -105,7 +111,7 @@ def _standings_table(shown: Sequence[Board]) -> str:
     )
     told = "; ".join(f"<b>{_SHORT[verdict]}</b>: {words}" for verdict, words in VERDICTS.items())
     rows = "".join(
-        f'<tr data-init="{safe(init)}"><th scope="row"><code>{safe(init)}</code></th>'
+        f'<tr data-init="{safe(init)}"><th scope="row"><code>{_name(init)}</code></th>'
         f"<td>{safe(what)}</td>"
         + "".join(f'<td class="number">{counts[verdict]}</td>' for verdict in VERDICTS)
         + "</tr>\n"
@@ -154,7 +160,8 @@ def _card(i: int, setting: Setting, by_score: Sequence[Board], places: Mapping[i
         f'data-makes="{html.escape(json.dumps(kinds))}" data-seeds="{seeds[len(seeds) // 2]}">\n'
         f'<details{opened}><summary><h3 id="setting-{i}">{safe(setting.dataset)} '
         f'<span class="soft">{safe(_spaced(setting.task))}</span></h3> '
-        f'<span class="first"><code>{safe(first.experiment.init)}</code> {safe(first.why)}</span></summary>\n'
+        f'<span class="first"><code>{_name(first.experiment.init)}</code> {safe(first.why)}</span>'
+        "</summary>\n"
         f'<p class="soft">{safe(", ".join(filter(None, what)))}</p>\n{choice}{tables}'
         f"{_made(i, setting, places)}</details></article>\n"
     )
@@ -178,7 +185,7 @@ def _board(i: int, n: int, board: Board) -> str:
     )
     lost = ""
     if board.not_measured:
-        names = ", ".join(f"<code>{safe(e.init)}</code>" for e in board.not_measured)
+        names = ", ".join(f"<code>{_name(e.init)}</code>" for e in board.not_measured)
         lost = f'<p class="soft">Without a number, since they diverged or were not measured: {names}.</p>'
     return (
         f'<div class="by-score"{" hidden" if n else ""}><div class="scroll" tabindex="0" role="region" '
@@ -199,11 +206,11 @@ def _row(i: int, place: int, row: Row, digits: int, least: float, most: float) -
     return (
         f'<tr data-init="{safe(row.experiment.init)}" data-makes="{safe(row.makes)}" '
         f'data-verdict="{row.verdict}"><td class="number">{place}</td>'
-        f'<th scope="row"><a href="#made-{i}"><code>{safe(row.experiment.init)}</code></a>{told}</th>'
+        f'<th scope="row"><a href="#made-{i}"><code>{_name(row.experiment.init)}</code></a>{told}</th>'
         f'<td class="number" data-value="{row.mean!r}">{mean}</td>'
         f'<td><b class="{row.verdict}">{_SHORT[row.verdict]}</b> '
         f'<span class="why">{safe(row.why)}</span></td>'
-        f'<td>{_bar(row, least, most)}{text}</td><td class="number">{row.n}</td></tr>\n'
+        f'<td class="interval">{_bar(row, least, most)}{text}</td><td class="number">{row.n}</td></tr>\n'
     )
 
 
@@ -267,6 +274,6 @@ def _runs(experiment: Experiment, same: Mapping[str, Any], places: Mapping[int, 
             f"<td><code>{safe(commit[:10])}</code>{changed}</td>",
             f"<td><code>{safe(places[id(record)])}</code></td>",
         ]
-        init = f'<th scope="row"><code>{safe(record.init)}</code></th>'
+        init = f'<th scope="row"><code>{_name(record.init)}</code></th>'
         rows.append(f"<tr>{init}{''.join(cells)}</tr>\n")
     return "".join(rows)
