@@ -144,7 +144,7 @@ def _expand(args: Namespace) -> Answer:
 
     check_init(args.init, options)
     tokenizer = load_tokenizer(args)
-    model = open_model(args)
+    model = open_model(args, tables_only=args.dry_run)
     report = expand_vocabulary(
         model,
         tokenizer,

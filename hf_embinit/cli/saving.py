@@ -56,13 +56,14 @@ def load_model(args: Namespace, *, config_only: bool = False) -> PreTrainedModel
         return found._from_config(config)
 
 
-def open_model(args: Namespace) -> PreTrainedModel:
-    """The model opened in its safetensors, where nothing but its tables is read; loaded with
-    `--allow_pickle` where it has none."""
+def open_model(args: Namespace, *, tables_only: bool = False) -> PreTrainedModel:
+    """The model opened in its safetensors, where nothing but its tables is read (and fetched from the Hub
+    with `tables_only`); loaded with `--allow_pickle` where it has none."""
     from ..tables import open_checkpoint
 
     try:
-        return open_checkpoint(args.model, trust_remote_code=args.trust_remote_code)
+        code = args.trust_remote_code
+        return open_checkpoint(args.model, trust_remote_code=code, tables_only=tables_only)
     except NoSafetensorsError as error:
         if args.allow_pickle:
             return load_model(args)

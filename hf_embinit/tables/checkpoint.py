@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,11 +46,17 @@ class StoredCheckpoint:
     """Tensor in the files that a tied one repeats, under another name -> the parameter that it is tied to."""
     changes: dict[str, Callable[[StoredRows], Iterable[Tensor]]] = field(default_factory=dict)
     """Parameter -> what is made of its rows when they are written: as many, block by block."""
+    is_whole: bool = True
+    """Whether all files are here, and not only those with tables."""
 
 
 @checked
 def open_checkpoint(
-    path_or_id: FilePath, *, revision: str | None = None, trust_remote_code: bool = False
+    path_or_id: FilePath,
+    *,
+    revision: str | None = None,
+    trust_remote_code: bool = False,
+    tables_only: bool = False,
 ) -> PreTrainedModel:
     """The model of a folder or Hub id, of which only the token tables are ever read, by blocks.
 
@@ -59,6 +66,9 @@ def open_checkpoint(
     tied where the files hold one tensor for them, or equal ones that the config ties. Nothing else in the
     files is looked at: other weights may be quantised in any way.
 
+    With `tables_only` nothing but the files that hold tables comes from the Hub, to look at them or to plan a
+    change: such a model cannot be saved.
+
     Raises:
         DataNotFoundError: a folder without config or safetensors, or without a file that its index names.
         VectorFileError: damaged files.
@@ -67,24 +77,33 @@ def open_checkpoint(
     """
     name = str(path_or_id)
     folder = Path(name).expanduser()
-    if not name or not folder.is_dir():
-        folder = _downloaded(name, revision)
+    is_here = bool(name) and folder.is_dir()
+    if not is_here:
+        folder = hub_snapshot(name, _SMALL_FILES, revision=revision, way_out=_WAY_OUT)
     elif revision is not None:
         raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder")
     if (folder / "adapter_config.json").is_file():
         raise InvalidArgumentError(f"{name} is an adapter, not a model: merge it into its base first")
     config = load_pretrained(AutoConfig, str(folder), f"model {name!r}", trust_remote_code=trust_remote_code)
-    files = read_checkpoint_files(folder)
     found = model_class(config)
     if hasattr(found, "from_config"):  # an Auto class: of a registered model, or one with code of its own
         with torch.device("meta"):
             found = type(found.from_config(config, trust_remote_code=trust_remote_code))
+    only = None
+    if not is_here:
+        only = _files_of_tables(folder / INDEX, found, config) if tables_only else None
+        every = set(read_weight_map(folder / INDEX).values()) if (folder / INDEX).is_file() else {WEIGHTS}
+        wanted = [*_SMALL_FILES, *sorted(only or every)]
+        folder = hub_snapshot(name, wanted, revision=folder.name, way_out=_WAY_OUT)
+    files = read_checkpoint_files(folder, only)
     with reading(f"the config of {name}, with the tensors beside it,", InvalidArgumentError):
         model, names, odd = meta_model(found, config, files)
     if (folder / "generation_config.json").is_file() and model.can_generate():
         model.generation_config = load_pretrained(GenerationConfig, str(folder), f"model {name!r}")
     model.config._name_or_path = name
     stored = _Opening(model, files, names, name).fill()
+    stored.is_whole = only is None
+    odd = odd if only is None else [text for text in odd if not text.startswith("there is no ")]
     if odd:
         raise InvalidArgumentError(
             f"{name} is not what its config says, a {type(model).__name__}: in its files {sorted(odd)[0]}"
@@ -94,12 +113,25 @@ def open_checkpoint(
     return model
 
 
-def _downloaded(name: str, revision: str | None) -> Path:
-    """The snapshot of a Hub repository with the safetensors that make up its model, and no others."""
-    folder = hub_snapshot(name, _SMALL_FILES, revision=revision, way_out=_WAY_OUT)
-    index = folder / INDEX
-    files = sorted(set(read_weight_map(index).values())) if index.is_file() else [WEIGHTS]
-    return hub_snapshot(name, [*_SMALL_FILES, *files], revision=folder.name, way_out=_WAY_OUT)
+def _files_of_tables(index: Path, model_class: type[PreTrainedModel], config: Any) -> set[str] | None:
+    """The files of an index that hold what goes with tokens, by name; None where names do not tell."""
+    if not index.is_file():
+        return None
+    with torch.device("meta"):
+        tables = EmbeddingTables(model_class(copy.deepcopy(config)))
+    file_of, files = read_weight_map(index), set[str]()
+    for tied in [*(tied for t in tables.tables for tied in (t.tied, *t.bias)), *tables.companions]:
+        places = [place.name for place in tied.locations]
+        found = [name for name in file_of if any(_same_name(name, place) for place in places)]
+        if not found and isinstance(tied.tensor, nn.Parameter):
+            return None
+        files.update(file_of[name] for name in found)
+    return files
+
+
+def _same_name(one: str, other: str) -> bool:
+    """Whether two names are one but for a prefix, such as `model.`."""
+    return f".{one}".endswith(f".{other}") or f".{other}".endswith(f".{one}")
 
 
 def checkpoint_of(model: nn.Module) -> StoredCheckpoint | None:

@@ -68,6 +68,10 @@ def save_checkpoint(
     stored = checkpoint_of(model)
     if link and stored is None:
         raise InvalidArgumentError("link=True is for a model of open_checkpoint: a loaded one has no files")
+    if stored is not None and not stored.is_whole:
+        raise InvalidArgumentError(
+            "the model was opened with tables_only=True, and its other weights are not here: leave that out"
+        )
     with whole_folder(folder) as hidden:
         if stored is None:
             model.save_pretrained(hidden)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import filecmp
 import gc
 import json
@@ -23,11 +24,7 @@ import hf_embinit
 from hf_embinit.errors import EmbinitError
 from hf_embinit.resize import resize
 from hf_embinit.rows import RowRequest
-from hf_embinit.tables import (
-    EmbeddingTables,
-    open_checkpoint,
-    save_checkpoint,
-)
+from hf_embinit.tables import EmbeddingTables, checkpoint_writing, open_checkpoint, save_checkpoint
 from hf_embinit.tables.safetensors_files import read_checkpoint_files
 
 
@@ -218,6 +215,33 @@ def test_shards_without_a_table_are_copied_or_linked_as_they_are(tmp_path: Path)
         assert (target / "preprocessor_config.json").exists() and not (target / "pytorch_model.bin").exists()
         again = type(loaded).from_pretrained(target).state_dict()
         assert all(torch.equal(value, again[name]) for name, value in loaded.state_dict().items())
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_the_bar_counts_every_byte_of_weights(
+    link: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of blocks of rows, of spans that are copied and of files beside them; none of a linked file."""
+    bars: list[Any] = []
+
+    class Bar(contextlib.nullcontext[Any]):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(self)
+            self.options, self.done = options, 0
+            bars.append(self)
+
+        def update(self, count: int) -> None:
+            self.done += count
+
+    folder = saved(llama(), tmp_path / "m", max_shard_size="3KB")
+    monkeypatch.setattr(checkpoint_writing.logging, "tqdm", Bar)
+    opened = open_checkpoint(folder)
+    change(opened, V + 3)
+    save_checkpoint(opened, tmp_path / "o", link=link)
+    written = [path for path in (tmp_path / "o").glob("*.safetensors") if path.stat().st_nlink == 1]
+    (bar,) = bars
+    assert bar.options["unit"] == "B" and 0 < len(written) <= len(list(folder.glob("*.safetensors")))
+    assert bar.done == bar.options["total"] == sum(path.stat().st_size for path in written)
 
 
 def test_a_body_in_any_dtype_stays_as_it_is(tmp_path: Path) -> None:

@@ -324,6 +324,15 @@ import sys
 from hf_embinit.__main__ import main
 sharded = main(["doctor", "user/sharded"]), main(["compare", "user/sharded", "user/sharded", "--k", "2"])
 assert sharded == (0, 0)
+assert main(["expand", "user/sharded", "--tokens", "zyxomma", "--dry_run"]) == 0
+from hf_embinit import open_checkpoint, save_checkpoint
+from hf_embinit.errors import InvalidArgumentError
+try:
+    save_checkpoint(open_checkpoint("user/sharded", tables_only=True), "o")
+except InvalidArgumentError as error:
+    assert "its other weights are not here" in str(error)
+else:
+    raise AssertionError("a part was saved")
 print(main(["doctor", "user/good"]), main(["doctor", "user/adapter"]), main(["doctor", "user/none"]))
 """
 
