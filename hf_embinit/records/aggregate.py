@@ -138,7 +138,8 @@ def compare_settings(records: Iterable[RunRecord]) -> list[Setting]:
     for name, (task, of_task) in _by_task(records).items():
         parts: dict[tuple, list[Group]] = defaultdict(list)
         for shown, runs in _groups(of_task):
-            parts[(*shown[:-1], _text(_shared(runs[0])))].append((shown, runs))
+            key = (*shown[:-1], _text(_shared(runs[0])))
+            parts[key].append((shown, runs))
         told = _told_apart([(key[:-1], groups[0][1]) for key, groups in parts.items()], _shared)
         for (key, groups), how in zip(parts.items(), told, strict=True):
             dataset, model, tokenizer, length, samples, _ = key
