@@ -161,6 +161,8 @@ hf-embinit retokenize nowhere gpt2 --init fvt --refine nowhere --output_dir o | 
 hf-embinit retokenize nowhere gpt2 --init fvt --refine focus --output_dir o | refine='focus' is no refinement
 hf-embinit retokenize nowhere gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
 hf-embinit retokenize model gpt2 --init fvt --refine token_distillation --output_dir o | give untie=True
+hf-embinit retokenize model gpt2 --pad_to_multiple_of 1000000000000 --output_dir o | rows need
+hf-embinit retokenize model gpt2 --donor model --output_dir o | new tokens that the old
 hf-embinit retokenize model gpt2 --match fuzy --output_dir o | match='fuzy': expected 'canonical', 'fuzzy' or
 hf-embinit retokenize model gpt2 --parallel nowhere.tsv --output_dir o | parallel='nowhere.tsv' is no file
 hf-embinit retokenize model gpt2 --parallel corpus.txt --output_dir o | corpus.txt, line 1 is 1 columns

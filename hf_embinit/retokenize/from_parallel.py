@@ -12,7 +12,7 @@ from ..initializers import register_initializer
 from .alignment import Iterations, Symmetrization, count_alignments
 from .coefficients import Coefficients, Step
 from .context import RetokenizeContext
-from .parallel import read_parallel
+from .parallel import Pair, read_parallel
 from .texts import TokenTexts
 
 SmallShare = Annotated[float, Wanted("a number from 0 to below 1", lambda x: 0 <= x < 1)]
@@ -22,10 +22,13 @@ def alignment_counts(
     context: RetokenizeContext, method: str, iterations: int, symmetrization: Symmetrization
 ) -> Coefficients:
     """Counts from `parallel=` and `dictionary=`, whose lines count as parallel text; not normalised."""
-    given = [source for source in (context.parallel, context.dictionary) if source is not None]
-    if not given:
+    given = {"parallel": context.parallel, "dictionary": context.dictionary}
+    pairs: list[Pair] = []
+    for name, source in given.items():
+        if source is not None:
+            pairs += read_parallel(source, context.old, context.new, name=name)
+    if not pairs:
         context.require("parallel", method)
-    pairs = [pair for source in given for pair in read_parallel(source, context.old, context.new)]
     counts = count_alignments(
         context.old.split([pair.old for pair in pairs]),
         context.new.split([pair.new for pair in pairs]),

@@ -111,7 +111,7 @@ def two_spaces(
             f"vectors= has {len(given)} sources: give one, or (old language, new language)"
         )
     old, new = (load_vectors(one) for one in given)
-    words = read_parallel(context.require("dictionary", method), context.old, context.new)
+    words = read_parallel(context.require("dictionary", method), context.old, context.new, name="dictionary")
     rotation, pairs = dictionary_map(old, new, words)
     context.report["dictionary_pairs"] = pairs
     return space_of(context.old, given[0]) @ rotation, space_of(context.new, given[1])

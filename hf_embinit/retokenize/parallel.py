@@ -8,12 +8,13 @@ A dog.<TAB>Ein Hund.                                         any other ending: o
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import DataNotFoundError, InvalidArgumentError
+from ..errors import DataNotFoundError, InvalidArgumentError, VocabularyWarning
 from ..foreign import reason
 from .texts import TokenTexts
 
@@ -21,6 +22,10 @@ _SAMPLE = 1000
 """Pairs, spread over the text, by which the order of the languages is told."""
 _DOUBT = 1.15
 """How much better the tokenizers must fit the other order before it is called the right one."""
+_UNKNOWN = 5
+"""Tokens that an unknown one counts as: a word that a tokenizer does not know is one token to it."""
+_STRANGE = 0.9
+"""Share of unknown tokens from which a text is called one of another language."""
 
 
 class Pair(NamedTuple):
@@ -34,6 +39,8 @@ def read_parallel(
     source: str | PathLike[str] | Sequence[Sequence[str]],
     old: TokenTexts | None = None,
     new: TokenTexts | None = None,
+    *,
+    name: str = "parallel",
 ) -> list[Pair]:
     """Pairs of sentences or words from a file or from a list of `(old language, new language)`.
 
@@ -41,23 +48,21 @@ def read_parallel(
     of the two is of which language is told from how many tokens the tokenizers need, or said in the path:
     `pairs.jsonl:en,de` (old first). Any other file has two columns with a tab between them, old language
     first. Blank lines and pairs with an empty text are left out. Without
-    tokenizers the order is taken as it is, or as the objects have it.
+    tokenizers the order is taken as it is, or as the objects have it. `name` is the argument, for errors.
 
-    Raises `InvalidArgumentError` naming the line for what is no pair, for text without pairs, and when the
-    tokenizers fit the other order of a list or of columns clearly better; `DataNotFoundError`.
+    Raises `InvalidArgumentError` naming the line for what is no pair, for text without pairs, for a language
+    that its tokenizer does not know, and when the tokenizers fit the other order of a list or of columns
+    clearly better, which is a `VocabularyWarning` where the path names the order; `DataNotFoundError`.
     """
     if not isinstance(source, (str, PathLike)):
         if not isinstance(source, Iterable):
-            raise InvalidArgumentError(
-                f"parallel={source!r:.40}: expected a file or a list of pairs of texts"
-            )
-        pairs = [_pair(entry, f"parallel= entry {i}") for i, entry in enumerate(source)]
-        name, named = "parallel=", False
+            raise InvalidArgumentError(f"{name}={source!r:.40}: expected a file or a list of pairs of texts")
+        pairs = [_pair(entry, f"{name}= entry {i}") for i, entry in enumerate(source)]
+        place, told, named = f"{name}=", False, False
     else:
         path, columns = _split_columns(str(source))
-        name = str(path)
-        named = columns is not None
-        lines = _lines(path)
+        place, told, named = str(path), columns is not None, columns is not None
+        lines = _lines(path, name)
         if path.suffix in (".jsonl", ".json"):
             records = [_record(line, f"{path}, line {i}") for i, line in lines]
             columns = columns or _columns(records, lines, path, old, new)
@@ -72,13 +77,23 @@ def read_parallel(
             pairs = [_pair(line.split("\t"), f"{path}, line {i}") for i, line in lines]
     pairs = [pair for pair in pairs if pair.old and pair.new]
     if not pairs:
-        raise InvalidArgumentError(f"{name} has no pair of texts: it is empty")
-    if not named and _fit(pairs, old, new) > _DOUBT:
+        raise InvalidArgumentError(f"{place} has no pair of texts: it is empty")
+    if (told or not named) and _fit(pairs, old, new) > _DOUBT:
         first = pairs[0]
-        raise InvalidArgumentError(
-            f"{name} seems to have the languages in the wrong order: {first.old!r} suits the new tokenizer "
+        doubt = (
+            f"{place} seems to have the languages in the wrong order: {first.old!r} suits the new tokenizer "
             f"better and {first.new!r} the old one; the language of the old tokenizer comes first"
         )
+        if not told:
+            raise InvalidArgumentError(doubt)
+        warnings.warn(doubt, VocabularyWarning, stacklevel=2)
+    known = (old, new) if name == "parallel" else ()  # a dictionary may go beyond the vocabularies
+    for side, tokens in enumerate(known):
+        if tokens is not None and _unknown_share(pairs, side, tokens) > _STRANGE:
+            raise InvalidArgumentError(
+                f"{place} has text such as {pairs[0][side]!r}, which {('old', 'new')[side]}_tokenizer does "
+                f"not know: give text of its language"
+            )
     return pairs
 
 
@@ -91,12 +106,12 @@ def _split_columns(source: str) -> tuple[Path, tuple[str, str] | None]:
     return Path(source).expanduser(), None
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _lines(path: Path, name: str) -> list[tuple[int, str]]:
     """Line numbers, from 1, and lines that are not blank."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise DataNotFoundError(f"parallel={str(path)!r} is no file here") from error
+        raise DataNotFoundError(f"{name}={str(path)!r} is no file here") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgumentError(f"{path} cannot be read as UTF-8 text: {reason(error)}") from error
     return [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
@@ -160,11 +175,21 @@ def _fit(pairs: Sequence[Pair], old: TokenTexts | None, new: TokenTexts | None) 
     """
     if old is None or new is None:
         return 1.0
-    step = max(1, len(pairs) // _SAMPLE)
-    sample = pairs[::step]
-    lengths = {
-        (column, tokenizer): 1 + sum(map(len, tokens.split([pair[column] for pair in sample])))
-        for column in (0, 1)
-        for tokenizer, tokens in enumerate((old, new))
-    }
+    lengths = {}
+    for column in (0, 1):
+        for tokenizer, tokens in enumerate((old, new)):
+            ids, unknown = _sampled(pairs, column, tokens)
+            lengths[column, tokenizer] = 1 + ids + (_UNKNOWN - 1) * unknown
     return (lengths[0, 0] / lengths[0, 1]) / (lengths[1, 0] / lengths[1, 1])
+
+
+def _sampled(pairs: Sequence[Pair], side: int, tokens: TokenTexts) -> tuple[int, int]:
+    """How many tokens one side of some pairs, spread over the text, is, and how many of them are unknown."""
+    split = tokens.split([pair[side] for pair in pairs[:: max(1, len(pairs) // _SAMPLE)]])
+    unknown = tokens.roles.get("unk")
+    return sum(map(len, split)), sum(ids.count(unknown) for ids in split) if unknown is not None else 0
+
+
+def _unknown_share(pairs: Sequence[Pair], side: int, tokens: TokenTexts) -> float:
+    count, unknown = _sampled(pairs, side, tokens)
+    return unknown / max(1, count)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from ..errors import InvalidArgumentError
 from ..tokens import TokenForm, spelling
 from .texts import TokenTexts
 
@@ -23,11 +24,19 @@ def split_tokens(new: TokenTexts, ids: Sequence[int], old: TokenTexts) -> list[l
     splitter = _Splitter(old)
     made: list[list[int] | None] = [splitter.alone(new, i) for i in ids]
     missing = [place for place, pieces in enumerate(made) if pieces is None]
-    whole = old.split([_text(new, ids[place]) for place in missing])
+    whole = _known(old, [_text(new, ids[place]) for place in missing])
     for place, pieces in zip(missing, whole, strict=True):
         made[place] = splitter.without_mark(new.forms[ids[place]], pieces)
     unknown = old.roles.get("unk")
     return [[i for i in pieces or () if i != unknown] for pieces in made]
+
+
+def _known(old: TokenTexts, texts: Sequence[str]) -> list[list[int]]:
+    """The old ids of each text; none of one that a tokenizer without an unknown token cannot read."""
+    try:
+        return old.split(texts)
+    except InvalidArgumentError:
+        return [[]] if len(texts) == 1 else [_known(old, [text])[0] for text in texts]
 
 
 def _text(new: TokenTexts, i: int) -> str:

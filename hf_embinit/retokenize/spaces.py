@@ -133,7 +133,7 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
     """The donor's row of each new token, `[V', D]`; zeros where it has none.
 
     A donor is a folder or Hub id, `PretrainedVectors`, or a model in memory that has the new tokenizer.
-    Raises `InvalidArgumentError` for a donor that lacks nine of ten new tokens.
+    Raises `InvalidArgumentError` for a donor that lacks nine of ten tokens that are to be made.
     """
     donor = context.require("donor", method)
     if hasattr(donor, "get_input_embeddings"):
@@ -150,11 +150,12 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
     for i in context.new.special:  # spelled alike, for they are no text
         if (row := special.get(context.new.tokens[i])) is not None:
             made[i] = vectors.matrix[row]
-    found = int(has_vector(made).sum())
-    if found < 0.1 * len(context.new):
+    wanted = context.without_source()
+    found = int(has_vector(made)[wanted].sum())
+    if found < 0.1 * len(wanted):
         raise InvalidArgumentError(
-            f"donor={vectors.name!r} has {found} of the {len(context.new)} new tokens: it was made with "
-            f"another tokenizer"
+            f"donor={vectors.name!r} has {found} of the {len(wanted)} new tokens that the old tokenizer "
+            f"lacks: it was made with another tokenizer"
         )
     return _finite(made, context)
 

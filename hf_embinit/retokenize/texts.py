@@ -107,7 +107,19 @@ class TokenTexts:
         return made
 
     def split(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text, without the special tokens that go around one."""
+        """The ids of each text, without the special tokens that go around one. Raises `InvalidArgumentError`
+        for text that a tokenizer without an unknown token cannot read."""
+        try:
+            return self._split(texts)
+        except Exception as error:  # the backend raises nothing more special
+            if "unk" in self.roles:
+                raise
+            raise InvalidArgumentError(
+                f"{type(self.tokenizer).__name__} cannot read {', '.join(texts)!r:.60}, as it has no unknown "
+                f"token ({error}): give one that has, or text that it knows"
+            ) from error
+
+    def _split(self, texts: Sequence[str]) -> list[list[int]]:
         if texts and self.side == "target" and getattr(self.tokenizer, "separate_vocabs", False):
             return self.tokenizer(text_target=list(texts), add_special_tokens=False)["input_ids"]
         return split_texts(self.tokenizer, texts)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders.command_line import embinit, save_bert
-from builders.tiny_tokenizers import tokenizer
+from builders.retokenizing import word_tokenizer
+from builders.tiny_tokenizers import model, tokenizer
 from transformers import AutoTokenizer
 
 import hf_embinit
@@ -83,3 +85,27 @@ def test_tokens_that_cannot_be_explained(folder: Path, capsys: pytest.CaptureFix
     tokenizer("unigram", 350).save_pretrained(out)
     code, _, error = embinit(capsys, "explain", out, "dog")
     assert code != 0 and "is not the one that embinit_coefficients.safetensors is of" in error
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "have no token in common, and 'fvt' finds no other source"),
+        (["--parallel", "swapped.tsv"], "swapped.tsv seems to have the languages in the wrong order"),
+        (["--dictionary", "swapped.tsv"], "swapped.tsv seems to have the languages in the wrong order"),
+        (["--parallel", "strange.tsv"], "such as 'un chien', which old_tokenizer does not know"),
+    ],
+)
+def test_languages_that_do_not_fit_are_one_line_and_write_nothing(
+    flags: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    english, german = word_tokenizer(["the", "dog", "runs"]), word_tokenizer(["der", "hund", "rennt"])
+    model("bert", len(english)).save_pretrained("model")
+    english.save_pretrained("model")
+    german.save_pretrained("new")
+    Path("swapped.tsv").write_text("hund\tdog\nrennt\truns\n")
+    Path("strange.tsv").write_text("un chien\tder hund\n")
+    code, _, error = embinit(capsys, "retokenize", "model", "new", *flags, "--output_dir", "out")
+    assert code == 1 and message in error and len(error.strip().splitlines()[-1]) < 400
+    assert not Path("out").exists()

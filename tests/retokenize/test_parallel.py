@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from builders.retokenizing import bilingual, word_tokenizer
 
-from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
+from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VocabularyWarning
 from hf_embinit.retokenize import TokenTexts
 from hf_embinit.retokenize.parallel import Pair, read_parallel
 
@@ -44,7 +44,8 @@ def test_the_order_of_named_columns_is_told_from_the_tokenizers(tmp_path: Path) 
     path = written(tmp_path / "p.jsonl", [json.dumps({"en": a, "de": b}) for a, b in PAIRS])
     assert read_parallel(path, OLD, NEW)[0] == Pair(*PAIRS[0])
     assert read_parallel(path, NEW, OLD)[0] == Pair(*PAIRS[0][::-1])
-    assert read_parallel(f"{path}:de,en", OLD, NEW)[0] == Pair(*PAIRS[0][::-1])  # as it was told
+    with pytest.warns(VocabularyWarning, match="in the wrong order"):
+        assert read_parallel(f"{path}:de,en", OLD, NEW)[0] == Pair(*PAIRS[0][::-1])  # as it was told
 
 
 def test_the_wrong_order_of_columns_is_said(tmp_path: Path) -> None:
@@ -53,6 +54,17 @@ def test_the_wrong_order_of_columns_is_said(tmp_path: Path) -> None:
         read_parallel(path, OLD, NEW)
     with pytest.raises(InvalidArgumentError, match="wrong order"):
         read_parallel([pair[::-1] for pair in PAIRS], OLD, NEW)
+
+
+def test_words_that_a_tokenizer_does_not_know_tell_the_order_and_the_language() -> None:
+    english, german = word_tokenizer(["the", "dog", "runs"]), word_tokenizer(["der", "hund", "rennt"])
+    old, new = TokenTexts(english), TokenTexts(german)
+    pairs = [("the dog runs", "der hund rennt")] * 3
+    assert read_parallel(pairs, old, new)[0] == Pair(*pairs[0])
+    with pytest.raises(InvalidArgumentError, match="dictionary= seems to have the languages in the wrong"):
+        read_parallel([("hund", "dog"), ("rennt", "runs")], old, new, name="dictionary")
+    with pytest.raises(InvalidArgumentError, match="such as 'hun', which new_tokenizer does not know"):
+        read_parallel([("the dog", "hun")], old, new)
 
 
 @pytest.mark.parametrize(

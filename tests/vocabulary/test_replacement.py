@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from builders.tiny_models import marian_with_two_vocabularies, spread
 from builders.tiny_tokenizers import logits, model, tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
@@ -302,6 +303,15 @@ def test_auto_says_why_and_every_method_is_listed() -> None:
         ({"match": "loose"}, "match='loose': expected 'canonical', 'fuzzy' or 'exact'"),
         ({"pad_to_multiple_of": 0}, "pad_to_multiple_of=0: expected a whole number of 1 or more"),
         ({"new_tokenizer": "gpt2"}, "new_tokenizer='gpt2': expected a tokenizer of transformers"),
+        ({"pad_to_multiple_of": 10**12}, "1,000,000,000,000 rows need .* GiB are free: ask for fewer tokens"),
+        ({"donor": model("llama", 300)}, "donor=LlamaForCausalLM has 300 rows for 400 new tokens"),
+        ({"dictionary": []}, "dictionary= has no pair of texts: it is empty"),
+        ({"parallel": [("zwei Hunde", "")]}, "parallel= has no pair of texts: it is empty"),
+        ({"texts": []}, "texts= has no text"),
+        (
+            {"new_tokenizer": ByT5Tokenizer(), "texts": ["a dog"]},
+            "ByT5Tokenizer does not say where",
+        ),
     ],
 )
 def test_bad_input_is_one_sentence_and_changes_nothing(change: dict[str, Any], message: str) -> None:
@@ -312,6 +322,41 @@ def test_bad_input_is_one_sentence_and_changes_nothing(change: dict[str, Any], m
     with pytest.raises((InvalidArgumentError, UnknownNameError), match=message) as error:
         hf_embinit.replace_tokenizer(m, **arguments)
     assert "\n" not in str(error.value)
+    assert_same(before, state(m, old, new))
+
+
+def test_a_slow_tokenizer_serves_either_side() -> None:
+    m, old = made("gpt2")
+    report = hf_embinit.replace_tokenizer(m, old, ByT5Tokenizer())
+    assert report.steps["overlap"] > 50 and "random" not in report.steps
+    report = hf_embinit.replace_tokenizer(m, ByT5Tokenizer(), old)
+    assert report.steps["overlap"] > 50 and report.steps["pieces"] > 200
+
+
+def test_a_tokenizer_without_an_unknown_token_leaves_what_it_cannot_read_to_the_chain() -> None:
+    def words(*known: str) -> PreTrainedTokenizerFast:
+        backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}))
+        backend.pre_tokenizer = pre_tokenizers.Whitespace()
+        return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+    m, old, new = model("gpt2", 4), words("the", "dog", "cat", "runs"), words("the", "zorg", "blip")
+    before = state(m, old, new)
+    with pytest.raises(InvalidArgumentError, match="cannot read 'zorg', as it has no unknown token"):
+        hf_embinit.replace_tokenizer(m, old, new, parallel=[("zorg", "zorg")])
+    assert_same(before, state(m, old, new))
+    with pytest.warns(VocabularyWarning, match=r"more than half of the new rows are at random \(2 of 3\)"):
+        report = hf_embinit.replace_tokenizer(m, old, new)
+    assert report.steps == {"overlap": 1, "random": 2} and "1 overlap, 2 random" in str(report)
+
+
+def test_a_donor_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    m, old = made("gpt2")
+    m.save_pretrained(tmp_path)
+    old.save_pretrained(tmp_path)
+    new = tokenizer("unigram", 400)
+    before = state(m, old, new)
+    with pytest.raises(InvalidArgumentError, match=r"has 0 of the \d+ new tokens that the old"):
+        hf_embinit.replace_tokenizer(m, old, new, donor=str(tmp_path))
     assert_same(before, state(m, old, new))
 
 
