@@ -10,6 +10,7 @@ from ..tokens import Side
 from .checkpoint import checkpoint_of, open_checkpoint, open_matrices
 from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
+from .elsewhere import is_sharded, part_of
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .forward_passes import forward_passes
 from .meta_models import quiet_loading
@@ -36,9 +37,11 @@ __all__ = [
     "checkpoint_of",
     "forward_passes",
     "input_positions",
+    "is_sharded",
     "open_checkpoint",
     "open_matrices",
     "own_parameter",
+    "part_of",
     "quiet_loading",
     "read_checkpoint_files",
     "read_shard",

@@ -30,6 +30,11 @@ def is_sharded(tensor: Tensor) -> bool:
     return hasattr(tensor, "device_mesh")
 
 
+def part_of(whole: Tensor, sharded: Any) -> Tensor:
+    """This process's part of a tensor that every process has, cut up as `sharded` is."""
+    return _part(whole, sharded.device_mesh, sharded.placements).to_local()
+
+
 def is_elsewhere(tied: TiedTensor) -> bool:
     """Whether `whole` gives a copy, which `Elsewhere.put` writes back."""
     return is_sharded(tied.tensor) or tied.is_offloaded
@@ -87,7 +92,7 @@ class Elsewhere:
         the tensor with its new rows."""
         sharded: Any = tensor
         if after.shape == tensor.shape:
-            sharded.to_local().copy_(_part(after, sharded.device_mesh, sharded.placements).to_local())
+            sharded.to_local().copy_(part_of(after, sharded))
             return
         registrations = self._registrations(tensor)
         if not registrations:

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import RowId, check, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
-from ..tables import EmbeddingTables, Side, Table, TiedTensor
+from ..tables import EmbeddingTables, Side, Table, TiedTensor, is_sharded, part_of
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -37,7 +37,8 @@ def train_new_rows_only(
     A masked gradient is not enough, since weight decay and old momentum move rows without one. So the
     gradients of old rows are zeroed (they take no part in clipping, and decoupled decay leaves no state
     for them) and the rows are put back after each optimizer step. Costs one copy of each table. Raises
-    `InvalidArgumentError` for ids that the model lacks, `UnsupportedModelError` for sharded tables.
+    `InvalidArgumentError` for ids that the model lacks, `UnsupportedModelError` for tables on the meta device
+    or sharded by ZeRO-3. A model that FSDP2 shards is sharded first.
 
     An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
     `load_adapter` brings both back.
@@ -66,6 +67,10 @@ class _Kept:
     def dim(self) -> int:
         return self.tied.dim
 
+    def watch(self) -> Any:
+        """Zeroes the gradients of rows that stay, from now on; gives the handle of the hook."""
+        return self.parameter.register_hook(self.mask)
+
     def mask(self, grad: Tensor) -> Tensor:
         ids = self.ids.to(grad.device)
         return torch.zeros_like(grad).index_copy_(self.dim, ids, grad.index_select(self.dim, ids))
@@ -79,6 +84,30 @@ class _Kept:
         ids = self.ids.to(data.device)
         trained = data.index_select(self.dim, ids)
         data.copy_(self.value).index_copy_(self.dim, ids, trained)
+
+
+class _KeptPart(_Kept):
+    """The same of a DTensor: every process keeps its own part of it."""
+
+    def __init__(self, tied: TiedTensor, parameter: nn.Parameter, ids: Tensor):
+        self.sharded: Any = parameter
+        local = self.sharded.to_local()
+        super().__init__(tied, parameter, ids, local.detach().clone())
+        trained = torch.zeros(parameter.shape, dtype=torch.bool, device=local.device)
+        trained.index_fill_(tied.dim, ids.to(local.device), True)
+        self.trained = part_of(trained, parameter)
+
+    def watch(self) -> Any:
+        def mask(parameter: Any) -> None:  # FSDP2 puts gradients there itself, past the hooks of autograd
+            parameter.grad.to_local().mul_(self.trained)
+
+        return self.parameter.register_post_accumulate_grad_hook(mask)
+
+    def restore(self) -> None:
+        local = self.sharded.to_local()
+        if local.shape != self.value.shape:
+            raise InvalidArgumentError(f"{self.name} was resized while only its new rows were trained")
+        local.copy_(torch.where(self.trained.to(local.device), local, self.value.to(local)))
 
 
 class NewRowTraining:
@@ -99,6 +128,9 @@ class NewRowTraining:
                 parameter = tied.tensor
                 if not isinstance(parameter, nn.Parameter):
                     continue  # a buffer: no optimizer moves it
+                if is_sharded(parameter):
+                    self._kept.append(_KeptPart(tied, parameter, ids))
+                    continue
                 if type(parameter.data) is not Tensor or parameter.is_meta or hasattr(parameter, "ds_id"):
                     raise UnsupportedModelError(f"{tied.name} is sharded or on the meta device: {_UNSHARDED}")
                 self._kept.append(_Kept(tied, parameter, ids, parameter.detach().clone()))
@@ -108,7 +140,7 @@ class NewRowTraining:
                 parameter.requires_grad_(False)
         for kept in self._kept:
             kept.parameter.requires_grad_(True)
-        self._handles: list[Any] = [kept.parameter.register_hook(kept.mask) for kept in self._kept]
+        self._handles: list[Any] = [kept.watch() for kept in self._kept]
         self._handles.append(register_optimizer_step_post_hook(self._after_step))
 
     def remove(self) -> None:
@@ -131,9 +163,9 @@ class NewRowTraining:
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         with torch.no_grad():
             for kept in self._kept:
-                if hasattr(kept.tied.tensor, "device_mesh"):
+                if is_sharded(kept.tied.tensor) and not isinstance(kept, _KeptPart):
                     raise UnsupportedModelError(
-                        f"{kept.name} was sharded after train_new_rows_only: {_UNSHARDED}"
+                        f"{kept.name} was sharded after train_new_rows_only: call it on the sharded model"
                     )
                 if not kept.parameter.requires_grad:
                     raise InvalidArgumentError(

@@ -101,12 +101,30 @@ for make, config in ((llama, {}), (llama, {"tie_word_embeddings": True}), (bert,
     if rank == 0:
         model.save_pretrained(f"{folder}/{make.__name__}{len(config)}", state_dict=state)
         whole.save_pretrained(f"{folder}/{make.__name__}{len(config)}-whole")
-try:
-    train_new_rows_only(model, [V])
-except UnsupportedModelError as error:
-    assert "is sharded" in str(error), error
-else:
-    raise AssertionError("sharded rows were kept")
+
+# new rows alone, with a body that is frozen or trains, tied and not: momentum and decay move no other row
+for config, freeze_rest in (({}, True), ({"tie_word_embeddings": True}, False)):
+    whole, model = pair(llama, **config)
+    for each in (whole, model):
+        expand_vocabulary(each, word_tokenizer(V), ["Frodo", "Sam"], "mean_cov", prefixes=())
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    model(input_ids=ids[:, :3])  # makes the gathered parameters, which all train
+    before = {name: parameter.clone() for name, parameter in whole.named_parameters()}
+    for each in (whole, model):
+        with train_new_rows_only(each, [V, V + 1], freeze_rest=freeze_rest):
+            trained = [parameter for parameter in each.parameters() if parameter.requires_grad]
+            optimizer = torch.optim.AdamW(trained, lr=0.1, weight_decay=0.5)
+            for _ in range(3):
+                optimizer.zero_grad()
+                each(input_ids=ids[:, :5], labels=ids[:, :5]).loss.backward()
+                torch.nn.utils.clip_grad_norm_(trained, 0.1)
+                optimizer.step()
+    same(whole, model, close=True)
+    gathered = model.get_parameter("model.embed_tokens.weight").full_tensor()
+    first = before["model.embed_tokens.weight"]
+    assert torch.equal(gathered[:V], first[:V]) and not torch.equal(gathered[V:], first[V:])
 
 # a wrapper whose FSDP2 keeps the parameters, which the model inside cannot know of
 whole, model = pair(llama)
