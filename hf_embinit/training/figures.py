@@ -34,7 +34,8 @@ def plot_learning_curve(
     name in the history (`validation_bleu`) -> label of its axis.
 
     `history` is a run record's: rows with `epoch`, `train_loss`, `validation_loss`, ... `best_epoch` is
-    marked in each panel. Raises `InvalidArgumentError` when no row has a value to draw.
+    marked in each panel, and the title says the value there, else at the end. Raises `InvalidArgumentError`
+    when no row has a value to draw.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -64,7 +65,11 @@ def plot_learning_curve(
         ax.set_xlim(left=0, right=1.04 * max(row["epoch"] for row in history))
         ax.set_ylabel("loss (nats)" if lines is losses else lines[0][1])
         ax.legend(frameon=False)
-    return save_figure(figure, path, title)
+    name, label = drawn[0][:2] if drawn else losses["validation_loss" in measured][:2]
+    ends = {row["epoch"]: row[name] for row in history if row.get(name) is not None}
+    epoch = best_epoch if best_epoch in ends else max(ends)
+    found = f"{label} {ends[epoch]:.3g} at epoch {epoch:g}"
+    return save_figure(figure, path, f"{title}\n{found}" if title else found)
 
 
 @torch.no_grad()

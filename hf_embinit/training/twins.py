@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, TrainerCallback, TrainerControl, Train
 
 from ..errors import InvalidArgumentError
 from ..measures import Metric, embedding_statistics, knn_match_similarity
-from ..records import RunRecord
+from ..records import RunRecord, shorten
 from ..tables import EmbeddingTables
 from ..tasks import Outcome, TaskData
 from ..tasks.language_modeling import TextData
@@ -300,7 +300,7 @@ class TwinData(TaskData):
             record.history,
             [self.suffix(name)[1:] for name in self.models],
             folder / "figures" / "trajectory.png",
-            title=f"{record.dataset}, {told['model']}, `{record.init}`, seeds "
+            title=f"{shorten(record.dataset)}, {shorten(told['model'])}, {record.init}, seeds "
             + " and ".join(map(str, told["twin_seeds"])),
         )
 

@@ -55,7 +55,7 @@ def test_learning_curve_has_the_points_of_the_history(tmp_path: Path, drawn: lis
         "validation loss": [(1.0, 2.5), (2.0, 2.0), (3.0, 1.9)],
         "validation BLEU": [(1.0, 10.0), (3.0, 30.0)],
     }
-    assert drawn[0].get_suptitle() == "a $x_{$"
+    assert drawn[0].get_suptitle() == "a $x_{$\nvalidation BLEU 30 at epoch 3"
     with Image.open(path) as image:
         assert image.size == (round(2 * 5.2 * 120), round(3.8 * 120))
 
@@ -125,6 +125,18 @@ def test_the_titles_say_what_was_found(tmp_path: Path, drawn: list[Figure]) -> N
     plot_curves(curves, tmp_path / "c.png", metric="loss", title="50 tokens")
     assert drawn[-1].get_suptitle() == "50 tokens: mean ends lowest, at 1.500 (default: 2.000)"
     assert len(drawn[-1].axes) == 2 and "0.02" in drawn[-1].get_supxlabel()
+
+
+def test_a_learning_curve_says_what_the_kept_epoch_reached(tmp_path: Path, drawn: list[Figure]) -> None:
+    scores = {"validation_bleu": "validation BLEU"}
+    plot_learning_curve(HISTORY, tmp_path / "c.png", scores=scores, best_epoch=1.0, title="a run")
+    assert drawn[-1].get_suptitle() == "a run\nvalidation BLEU 10 at epoch 1"
+    plot_learning_curve(HISTORY, tmp_path / "c.png", scores=scores, best_epoch=2.0)
+    assert drawn[-1].get_suptitle() == "validation BLEU 30 at epoch 3"  # it was not measured at the second
+    plot_learning_curve(HISTORY, tmp_path / "c.png")
+    assert drawn[-1].get_suptitle() == "validation loss 1.9 at epoch 3"
+    plot_learning_curve([{"epoch": 1.0, "train_loss": 3.0}], tmp_path / "c.png")
+    assert drawn[-1].get_suptitle() == "training loss 3 at epoch 1"
 
 
 def test_histograms_that_coincide_share_a_panel_and_no_text_lies_on_them(
