@@ -80,6 +80,7 @@ def render_card(
         language=sorted(set(languages)) or None,
         license=license,
         library_name="transformers",
+        base_model=(record.runtime.get("base_model") or {}).get("name"),
         pipeline_tag=task.pipeline_tag if task else None,
         tags=[
             "hf_embinit",
@@ -91,7 +92,7 @@ def render_card(
         eval_results=eval_results(record) or None,
         model_name=name,
     )
-    paper = paper_rows(record)
+    paper, auto = paper_rows(record), words.auto_class(record)
     columns = [column for column in samples[0] if column != "row"] if samples else []
     return ModelCard.from_template(
         data,
@@ -109,7 +110,8 @@ def render_card(
         sample_columns=columns,
         sample_split=scored_split(record),
         samples=[[words.cell(sample[column]) for column in columns] for sample in samples],
-        usage=words.usage(words.auto_class(record), config, repo_id or folder, model_folder),
+        usage=words.usage(auto, config, repo_id or folder, model_folder)
+        + words.example(auto, config, samples),
         settings=words.settings_rows(record, hub_id),
         record_at=record_at,
         versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..display import markdown_code, markdown_text
+from ..display import markdown_code, markdown_text, printable
 from ..errors import UnknownNameError
 from ..initializers import Initializer, get_initializer
 from ..manifest import row_ids
@@ -59,6 +59,8 @@ _SETTINGS = {
     "bf16": "bf16",
     "fp16": "fp16",
 }
+_ANSWERS = ("row", "reference", "label", "prediction")
+"""Columns of a sample that the model is not given."""
 _TRACKERS = ("wandb", "trackio")
 """Entries of a record's `runtime` that are pages of the run."""
 _BIBTEX = {
@@ -275,6 +277,23 @@ def auto_class(record: RunRecord) -> str:
     """The Auto class of transformers that loads the model of a run."""
     task = task_of(record.task, record.metrics)
     return task.auto_class if task else "AutoModel"
+
+
+def example(auto: str, config: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]) -> str:
+    """Python that gives the model the first of its samples, and what the run's model said."""
+    sample = dict(samples[0]) if samples else {}
+    texts = [value for key, value in sample.items() if key not in _ANSWERS and isinstance(value, str)]
+    told = str(sample.get("prediction", ""))
+    if not texts or "\n" in told:
+        return ""
+    given = ", ".join(json.dumps(printable(text), ensure_ascii=False) for text in texts)
+    if auto == "AutoModelForSeq2SeqLM":
+        answer = "tokenizer.decode(model.generate(**inputs)[0], skip_special_tokens=True)"
+    elif told in (config.get("id2label") or {}).values():
+        answer = "model.config.id2label[int(model(**inputs).logits.argmax())]"
+    else:
+        return ""
+    return f'\n\ninputs = tokenizer({given}, return_tensors="pt")\nprint({answer})\n# {printable(told)}'
 
 
 def usage(

@@ -188,6 +188,9 @@ def run(
     first, args = next(iter(models.values())), run.args
     parameters = first.num_parameters()
     choose_threads(args, parameters)
+    if data.generates:
+        for model in models.values():
+            _keep_generation(model, args)
     frozen = {name: freeze_all_but_embeddings(m) for name, m in models.items()} if freeze_rest else {}
     statistics = {
         f"{name}/{table}".lstrip("/"): values
@@ -236,6 +239,7 @@ def run(
             "tokens_per_second": data.trained_tokens(trainer) / seconds,
             "device": device_name(args.device),
             "world_size": args.world_size,
+            **_base_model(first),
             **run.costs,
             **tracker_links(args),
         },
@@ -245,6 +249,19 @@ def run(
     summary = finish_run(run.folder, record, outcome.samples, models=list(models), figures=data.figures)
     unlock_folder(run.folder)
     return summary if run.hub is None else f"{summary}\n{run.hub.publish(run.folder)}"
+
+
+def _keep_generation(model: PreTrainedModel, args: TrainingArguments) -> None:
+    """Has the checkpoint generate as the run does; transformers' default ends a text after 20 tokens."""
+    settings = {"max_length": "generation_max_length", "num_beams": "generation_num_beams"}
+    given = {name: getattr(args, flag, None) for name, flag in settings.items()}
+    model.generation_config.update(**{name: value for name, value in given.items() if value is not None})
+
+
+def _base_model(model: PreTrainedModel) -> dict[str, Any]:
+    """The Hub id and the commit of the model that training started from; nothing for any other."""
+    commit = getattr(model.config, "_commit_hash", None)
+    return {"base_model": {"name": model.name_or_path, "revision": commit}} if commit else {}
 
 
 def _trainer(run: Run, data: TaskData, module: Any, tokenizer: Any) -> Trainer:

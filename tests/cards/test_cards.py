@@ -9,9 +9,11 @@ import pytest
 import yaml
 from builders.records import SIGNATURE, make_record
 from huggingface_hub import ModelCard
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from hf_embinit.cards.cards import describe_manifest, hub_dataset, render_card, write_card
-from hf_embinit.cards.text import settings_rows
+from hf_embinit.cards.text import example, settings_rows
+from hf_embinit.training.loop import _base_model
 
 TABLE = {
     "name": "model.encoder.embed_tokens.weight",
@@ -41,6 +43,35 @@ def test_the_card_links_the_page_of_a_tracker_and_nothing_else():
     )
     record.runtime["wandb"] = "javascript:alert(1)"
     assert not any(label == "training curves" for label, _ in settings_rows(record, None))
+
+
+def test_the_model_that_a_run_began_with_is_named_where_it_came_from_the_hub():
+    model = GPT2LMHeadModel(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=16))
+    model.name_or_path = "owner/name"
+    assert _base_model(model) == {}
+    model.config._commit_hash = "a" * 40
+    record = make_record()
+    assert "base_model" not in render_card(record).data.to_dict()
+    record.runtime.update(_base_model(model))
+    assert render_card(record).data.to_dict()["base_model"] == "owner/name"
+    assert record.runtime["base_model"]["revision"] == "a" * 40
+
+
+@pytest.mark.parametrize(
+    ("auto", "sample", "code"),
+    [
+        ("AutoModelForSeq2SeqLM", {"source": "a", "prediction": 'b"`\x1b['}, "model.generate(**inputs)"),
+        ("AutoModelForSequenceClassification", {"premise": "a", "b": "c", "prediction": "yes"}, '"a", "c"'),
+        ("AutoModelForSequenceClassification", {"text": "a", "prediction": 2.5}, None),
+        ("AutoModelForCausalLM", {"prompt": "a", "prediction": "b"}, None),
+        ("AutoModelForSeq2SeqLM", {}, None),
+    ],
+)
+def test_the_example_of_a_card_is_code(auto, sample, code):
+    text = example(auto, {"id2label": {"0": "no", "1": "yes"}}, [sample] if sample else [])
+    assert (code in text) if code else text == ""
+    assert "\x1b" not in text
+    compile(text, "example", "exec")
 
 
 def test_card_of_a_translation_run(tmp_path):

@@ -120,7 +120,9 @@ def test_the_cards_on_the_hub(hub: Hub, published: list[list[str]]) -> None:
         assert {r.metric_value for r in card.data.eval_results} == set(record["metrics"].values())
         (event,) = json.loads(files["config.json"])["embinit"]
         assert f"`{event['init']}`" in card.text if "init" in event else event["event"] in card.text
-    assert "| ein Hund | a dog |" in hub.repository("user/translation").files()["README.md"].decode()
+    card = hub.repository("user/translation").files()["README.md"].decode()
+    assert "| ein Hund | a dog |" in card
+    assert 'inputs = tokenizer("ein Hund", return_tensors="pt")' in card and "\n# a dog\n```" in card
 
 
 PULL = """

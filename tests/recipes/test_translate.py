@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,14 @@ def test_both_checkpoints_load_and_say_how_they_were_initialised(finished) -> No
         assert (event["event"], event["init"], event["seed"]) == ("initialize", "xavier", 3)
     ids = trained.generate(**tokenizer("Ein Hund schläft.", return_tensors="pt"), max_new_tokens=5)
     assert isinstance(tokenizer.decode(ids[0], skip_special_tokens=True), str)
+    said = json.loads((folder / "test_predictions.jsonl").read_text().splitlines()[0])
+    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    assert f"inputs = tokenizer({json.dumps(said['source'], ensure_ascii=False)}" in code
+    assert code.endswith(f"\n# {said['prediction']}\n")
+    for model in (trained, init):  # a checkpoint generates as the run did
+        assert model.generation_config.max_length == 24
+    ids = trained.generate(**tokenizer(said["source"], return_tensors="pt"))
+    assert tokenizer.decode(ids[0], skip_special_tokens=True) == said["prediction"]
 
 
 def test_a_finished_folder_is_refused(finished) -> None:
