@@ -10,6 +10,7 @@ from hf_embinit.retokenize.similarity import (
     softmax_weights,
     sparsemax_top,
     sparsemax_weights,
+    top,
 )
 
 
@@ -97,3 +98,12 @@ def test_of_equal_anchors_the_first_counts() -> None:
 
 def test_no_query_gives_no_entry() -> None:
     assert [len(x) for x in sparsemax_weights(QUERIES[:0], ANCHORS)] == [0, 0, 0]
+
+
+def test_the_best_are_found_in_groups_of_columns() -> None:
+    scores = torch.randn(50, 2011, generator=torch.Generator().manual_seed(0))
+    scores[3] = scores[3].round()  # equal ones, of which the first columns count
+    values, columns = top(scores, 9)
+    expected = torch.sort(scores, dim=1, descending=True, stable=True)
+    assert torch.equal(values, expected.values[:, :9]) and torch.equal(columns, expected.indices[:, :9])
+    assert torch.equal(top(scores, 2011)[1], expected.indices)
