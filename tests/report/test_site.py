@@ -374,3 +374,19 @@ def test_the_browser_finds_the_neighbours_that_torch_finds(
     assert found(browser, "#found h3") == [space.tokens[near[0][0]]]
     choose(browser, "token", "")
     assert found(browser, "#found *") == []
+
+
+def test_a_word_is_spelled_by_the_longest_tokens_that_may_stand_there(browser: Browser, folder: Path) -> None:
+    browser.open((folder / "index.html").as_uri())
+    one = (
+        "{byText: new Map([['al', [0]], ['a', [3]], ['o', [1]], ['b', [2]], ['!', [4]]]), longest: 2, "
+        "starts: [false, false, true, false, null]}"
+    )
+    for call, pieces in {
+        "'balo!', true, -1": [2, 0, 1, 4],  # `b` starts a word, the others go on, `!` stands anywhere
+        "'balo', true, 0": None,  # without `al` there is `a`, but no `l`
+        "'alo', false, -1": [0, 1],
+        "'alo', true, -1": None,  # none of these starts a word
+        "'bx', true, -1": None,
+    }.items():
+        assert browser.evaluate(f"spell({one}, {call})") == pieces, call
