@@ -47,8 +47,8 @@ _AUTO = {
     "parallel": ("trans_tokenizer", "parallel text was given, whose alignments count best of all"),
     "dictionary": ("trans_tokenizer", "a dictionary was given, whose lines count as parallel text"),
     "donor": ("omp", "a donor model was given that has the new tokenizer"),
-    "vectors": ("focus", "vectors were given, in which new tokens can be compared with shared ones"),
     "texts": ("align", "text was given, on which both tokenizers' tokens can be laid over each other"),
+    "vectors": ("focus", "vectors were given, in which new tokens can be compared with shared ones"),
 }
 """What is given -> the method for it, the first that holds."""
 

@@ -290,6 +290,10 @@ def test_auto_says_why_and_every_method_is_listed() -> None:
     assert report.init == "fvt" and "nothing but the tokenizers" in str(report)
     assert {"fvt", "random", "reinit", "vipi"} <= {r.name for r in list_initializers(purpose="tokenizer")}
     assert report.to_dict()["steps"]["shared"] == report.steps
+    m, old = made("gpt2")  # text goes before vectors
+    given = {"texts": ["a dog runs"], "vectors": "nowhere"}
+    report = hf_embinit.replace_tokenizer(m, old, tokenizer("unigram", 400), **given)
+    assert report.init == "align" and "picked since text was given" in str(report)
 
 
 @pytest.mark.parametrize(
