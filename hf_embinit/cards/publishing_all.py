@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from ..arguments import FilePath, Text, checked
 from ..display import printable
 from ..errors import EmbinitError, InvalidArgumentError, PublishError, RunFolderError
-from ..hub import LIST_NAME, HubRepository, add_to_collection, check_repo_id
+from ..hub import LIST_NAME, HubRepository, RepoType, add_to_collection, check_repo_id
 from ..manifest import read_manifest
 from ..records import RESULTS_NAME, RunRecord, model_folders, public_record, read_record, results_table
 from .cards import shown_scores
@@ -130,7 +130,9 @@ def publish_all(
     results.commit(main, None, f"Scores of {len(records)} runs")
     address = None
     if collection is not None:
-        items = {found.repo_id: ("model", _note(records.get(run))) for run, found in published.items()}
+        items: dict[str, tuple[RepoType, str]] = {
+            found.repo_id: ("model", _note(records.get(run))) for run, found in published.items()
+        }
         items[results.repo_id] = ("dataset", "The scores of all runs.")
         address = add_to_collection(collection, items, results, private=bool(private))
     alone = sorted(set(records) - set(names))
@@ -192,16 +194,16 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
         raise RunFolderError(
             f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
         )
-    for run, name in names.items():
+    for place, name in names.items():
         if len(name) > _LONGEST_NAME:
             raise InvalidArgumentError(
-                f"{run} would be the repository {name!r}, of {len(name)} characters where the Hub takes "
+                f"{place} would be the repository {name!r}, of {len(name)} characters where the Hub takes "
                 f"{_LONGEST_NAME}: give a folder nearer to the runs"
             )
         check_repo_id(f"owner/{name}")
         if list(names.values()).count(name) > 1:
             raise InvalidArgumentError(
-                f"two runs below {folder} would be the repository {name!r}: rename {run}"
+                f"two runs below {folder} would be the repository {name!r}: rename {place}"
             )
     return records, names
 

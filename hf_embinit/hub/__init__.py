@@ -14,13 +14,14 @@ from .access import (
 )
 from .classes import model_class
 from .collections import add_to_collection
-from .repository import INIT_BRANCH, LIST_NAME, Branch, HubRepository, check_repo_id
+from .repository import INIT_BRANCH, LIST_NAME, Branch, HubRepository, RepoType, check_repo_id
 
 __all__ = [
     "INIT_BRANCH",
     "LIST_NAME",
     "Branch",
     "HubRepository",
+    "RepoType",
     "add_to_collection",
     "cache_only",
     "check_repo_id",
