@@ -22,7 +22,7 @@ from transformers import (
 
 from ..measures import embedding_statistics
 from ..records import write_digests
-from ..tables import EmbeddingTables
+from ..tables import EmbeddingTables, is_sharded
 
 
 class EpochClock(TrainerCallback):
@@ -146,11 +146,16 @@ def freeze_all_but_embeddings(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 def changed_tensors(model: PreTrainedModel, before: Mapping[str, Tensor]) -> list[str]:
-    """Names of the parameters that are no longer equal, bit for bit, to those in `before`."""
+    """Names of the parameters that are no longer equal, bit for bit, to those in `before`.
+
+    To be called in every process: the parts of sharded ones are gathered."""
     now = dict(model.named_parameters())
-    return [
-        name for name, values in before.items() if not torch.equal(now[name].detach().cpu(), values.cpu())
-    ]
+    return [name for name, values in before.items() if not torch.equal(_whole(now[name]), values.cpu())]
+
+
+def _whole(parameter: Any) -> Tensor:
+    values = parameter.detach()
+    return (values.full_tensor() if is_sharded(parameter) else values).cpu()
 
 
 def tracker_links(args: TrainingArguments) -> dict[str, str]:

@@ -210,11 +210,12 @@ def run(
     outcome = data.outcome(trainer, history)
     if len(models) == 1:
         trainer.save_model()  # every process: it gathers sharded weights
+    unchanged = _unchanged(data, models, frozen)
     if not trainer.is_world_process_zero():
         return ""
     if len(models) > 1:
         _save(models, tokenizer, run.folder)
-    metrics = outcome.metrics | _unchanged(data, models, frozen)
+    metrics = outcome.metrics | unchanged
     best = None
     if args.load_best_model_at_end and history:
         metric = str(args.metric_for_best_model).removeprefix("eval_")

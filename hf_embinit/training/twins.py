@@ -323,9 +323,8 @@ def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) 
         )
     if chosen_init(model) is None and model.vectors is not None:
         raise InvalidArgumentError(f"--vectors {model.vectors!r} is given, but not --init, which reads it")
-    whole = "--freeze_rest" if model.freeze_rest else "--twin_seeds" if twins.twin_seeds else None
-    if whole and os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        raise InvalidArgumentError(f"{whole} compares whole tensors, which FSDP has cut up: use DDP")
+    if twins.twin_seeds and os.environ.get("ACCELERATE_USE_FSDP") == "true":
+        raise InvalidArgumentError("--twin_seeds compares whole tensors, which FSDP has cut up: use DDP")
     if twins.twin_seeds is not None:
         _check_twins(twins, args, model=model.model, init=chosen_init(model))
 

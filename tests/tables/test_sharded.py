@@ -25,6 +25,7 @@ from torch.distributed.tensor import DTensor
 from builders.tiny_models import V, bert, llama, word_tokenizer
 from hf_embinit import expand_vocabulary, initialize, patch, train_new_rows_only
 from hf_embinit.errors import UnsupportedModelError
+from hf_embinit.training.callbacks import changed_tensors, freeze_all_but_embeddings
 
 rank, folder = int(sys.argv[1]), sys.argv[2]
 os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))  # what `tp_plan` reads
@@ -125,6 +126,16 @@ for config, freeze_rest in (({}, True), ({"tie_word_embeddings": True}, False)):
     gathered = model.get_parameter("model.embed_tokens.weight").full_tensor()
     first = before["model.embed_tokens.weight"]
     assert torch.equal(gathered[:V], first[:V]) and not torch.equal(gathered[V:], first[V:])
+
+# the input embeddings alone
+_, model = pair(llama, vocab_size=V + 5)
+frozen = freeze_all_but_embeddings(model)
+fully_shard(model, mesh=mesh)
+train(model)
+assert changed_tensors(model, frozen) == [] and "lm_head.weight" in frozen
+with torch.no_grad():
+    model.lm_head.weight.to_local().zero_()
+assert changed_tensors(model, frozen) == ["lm_head.weight"]
 
 # a wrapper whose FSDP2 keeps the parameters, which the model inside cannot know of
 whole, model = pair(llama)
