@@ -90,12 +90,12 @@ class _KeptPart(_Kept):
     """The same of a DTensor: every process keeps its own part of it."""
 
     def __init__(self, tied: TiedTensor, parameter: nn.Parameter, ids: Tensor):
-        self.sharded: Any = parameter
-        local = self.sharded.to_local()
+        sharded: Any = parameter
+        local = sharded.to_local()
         super().__init__(tied, parameter, ids, local.detach().clone())
         trained = torch.zeros(parameter.shape, dtype=torch.bool, device=local.device)
         trained.index_fill_(tied.dim, ids.to(local.device), True)
-        self.trained = part_of(trained, parameter)
+        self.sharded, self.trained = sharded, part_of(trained, parameter)
 
     def watch(self) -> Any:
         def mask(parameter: Any) -> None:  # FSDP2 puts gradients there itself, past the hooks of autograd
