@@ -1,7 +1,7 @@
 """Quantised models grow, and equal logits, to the bit, come back from files, with and without adapters.
 
-Not here: AWQ and GPTQ, for which transformers 5.23 asks for gptqmodel, which does not build without a GPU; and HQQ,
-which it does not load.
+Not here: AWQ and GPTQ, for which transformers 5.23 asks for gptqmodel, which did not build on a machine
+without a GPU; and HQQ, which it does not load.
 """
 
 from __future__ import annotations
