@@ -181,8 +181,7 @@ def run(
     """Trains, tests, writes the run folder and publishes it if asked to; returns a summary to print.
 
     `models` are one model, or several that are trained together, by the name of their sub-folder. `report` is
-    that of `initialize`. With `freeze_rest` the input embeddings alone are trained, and nothing else may
-    change. The summary is empty in all processes but the first.
+    of `initialize`. `freeze_rest` trains the input embeddings alone. Only the first process has a summary.
     """
     models = {"": models} if isinstance(models, PreTrainedModel) else models
     first, args = next(iter(models.values())), run.args
