@@ -176,6 +176,8 @@ def help_for(
         found["texts"] = texts
     if "donor" in needs:
         found["donor"] = token_glove(tokenizer, texts, seed=seed)
+    if needs == {"vectors"}:
+        found["vectors"] = token_glove(tokenizer, texts, seed=seed)
     if pairs and not found and {"vectors", "dictionary"} <= needs:
         found = {"vectors": word_gloves(pairs, seed=seed), "dictionary": word_dictionary(pairs)}
     return found
