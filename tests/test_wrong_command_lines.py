@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 
 COMMANDS = """
 hf-embinit | the following arguments are required: COMMAND
-hf-embinit lst | Unknown command 'lst'. Did you mean: list?
+hf-embinit lst | Unknown command 'lst'. Did you mean: list
 hf-embinit --colour | Unknown flag before a command '--colour'
 hf-embinit list --colour | Unknown flag of `hf-embinit list` '--colour'. Available: --help
 hf-embinit expand model --tokns a | '--tokns'. Did you mean: --tokens
