@@ -221,7 +221,7 @@ def checkpoint_page(
                 [
                     f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}\n",
                     f"A {words.cell(config.get('model_type', 'model'))} model whose token embeddings were "
-                    "changed after its training; nothing else of it was.\n",
+                    "changed as this page says. What else was done to it is not recorded.\n",
                     "## How the embeddings came about\n",
                     *describe_manifest(manifest),
                     f"\n## Load it\n\n```python\n{usage}\n```\n",
