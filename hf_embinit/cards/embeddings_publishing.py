@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import FilePath, Text, Tokenizer, checked
 from ..errors import InvalidArgumentError, PublishError
-from ..hub import LIST_NAME, Branch, HubRepository, load_pretrained_tokenizer
+from ..hub import Branch, HubRepository, load_pretrained_tokenizer
 from ..manifest import package_version, read_manifest
 from ..measures import check_table, embedding_statistics
 from ..records import shorten, tokenizer_names, without_places
@@ -24,7 +23,7 @@ from ..tables import EmbeddingTables
 from ..tokens import vocabulary
 from ..vectors import PretrainedVectors, load_vectors, rows_digest
 from .cards import embeddings_page
-from .publishing import Publication, check_readme
+from .publishing import Publication, check_readme, published_events
 
 _TENSOR = "embeddings.weight"
 _CONFIG = "config.json"
@@ -214,10 +213,5 @@ def _tokenizer_files(tokenizer: Any) -> dict[str, bytes]:
 
 def _same(repository: HubRepository, main: Branch, same: Mapping[str, Any]) -> bool:
     """Whether the last event of what a repository holds has the same values."""
-    found: Any = None
-    if {_CONFIG, LIST_NAME} <= main.paths:
-        with suppress(ValueError, RecursionError):
-            found = json.loads(repository.read(_CONFIG, main.head))
-    events = found.get("embinit") if isinstance(found, dict) else None
-    last = events[-1] if isinstance(events, list) and events else None
+    last = next(reversed(published_events(repository, main)), None)
     return isinstance(last, dict) and all(last.get(key) == value for key, value in same.items())

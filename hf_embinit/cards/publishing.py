@@ -22,10 +22,12 @@ from ..manifest import read_manifest
 from ..records import (
     NO_EFFECT,
     RESULTS_NAME,
+    RETOKENIZATION,
     RunFiles,
     RunRecord,
     public_record,
     read_record,
+    read_result,
     run_files,
     samples_name,
     shorten,
@@ -191,11 +193,8 @@ class _Checkpoint:
         """Raises `PublishError` when the repository holds anything but a checkpoint of this manifest."""
         check_readme(repository, main)
         held = main.paths - {".gitattributes", "README.md"}
-        theirs: Any = None
-        if {_CONFIG, LIST_NAME} <= held and RESULTS_NAME not in held:
-            with suppress(ValueError, RecursionError):
-                theirs = json.loads(repository.read(_CONFIG, main.head))
-        if held and (theirs.get("embinit") if isinstance(theirs, dict) else None) != self.config["embinit"]:
+        theirs = [] if RESULTS_NAME in held else published_events(repository, main)
+        if held and theirs != self.config["embinit"]:
             raise PublishError(
                 f"{repository.repo_id} is taken: it holds something other than this checkpoint. {_WAY_OUT}"
             )
@@ -211,7 +210,9 @@ class _Checkpoint:
 
 
 def _read(folder: Path, license: str | None) -> _Run | _Checkpoint:
-    if not (folder / RESULTS_NAME).exists() and (folder / _CONFIG).is_file():
+    """A run, or a checkpoint that has no record, or one of having got another tokenizer alone."""
+    record = read_result(folder) if (folder / RESULTS_NAME).exists() else None
+    if (record is None or record.task == RETOKENIZATION) and (folder / _CONFIG).is_file():
         manifest = read_manifest(folder)
         if manifest:
             files = run_files(folder)
@@ -286,6 +287,16 @@ def check_readme(repository: HubRepository, main: Branch) -> None:
         raise PublishError(
             f"{repository.repo_id} has a README.md that somebody wrote or changed by hand. {_WAY_OUT}"
         )
+
+
+def published_events(repository: HubRepository, main: Branch) -> list[Any]:
+    """The manifest of the checkpoint or table that a repository of ours holds; empty for anything else."""
+    found: Any = None
+    if {_CONFIG, LIST_NAME} <= main.paths:
+        with suppress(ValueError, RecursionError):
+            found = json.loads(repository.read(_CONFIG, main.head))
+    events = found.get("embinit") if isinstance(found, dict) else None
+    return events if isinstance(events, list) else []
 
 
 def _check_free(repository: HubRepository, main: Branch, ours: Mapping[str, Any]) -> None:

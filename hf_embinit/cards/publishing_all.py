@@ -17,7 +17,7 @@ from ..display import printable
 from ..errors import EmbinitError, InvalidArgumentError, PublishError, RunFolderError
 from ..hub import LIST_NAME, HubRepository, RepoType, add_to_collection, check_repo_id
 from ..manifest import read_manifest
-from ..records import RESULTS_NAME, RunRecord, model_folders, public_record, read_record, results_table
+from ..records import RunRecord, find_records, model_folders, public_record, results_table
 from .cards import shown_scores
 from .publishing import Publication, check_readme, planned_files, publish
 
@@ -173,27 +173,19 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
 
     That is runs, and checkpoints outside of runs whose rows hf_embinit made.
     """
-    records: dict[str, RunRecord] = {}
-    names: dict[str, str] = {}
-    for path in sorted(folder.rglob(RESULTS_NAME)):
-        try:
-            record = read_record(path)
-        except RunFolderError:  # the numbers of a report, say
-            continue
-        run = path.parent
-        records[str(run)] = public_record(record)
-        if (run / model_folders(run)[0] / "config.json").is_file():
-            names[str(run)] = _name(run, folder)
+    found, _ = find_records(folder)
+    records = {str((folder / path).parent): public_record(record) for path, record in found.items()}
+    names = {
+        run: _name(Path(run), folder)
+        for run in records
+        if (Path(run) / model_folders(Path(run))[0] / "config.json").is_file()
+    }
     for path in sorted(folder.rglob("config.json")):
         if any(str(place) in records or _OF_A_RUN.fullmatch(place.name) for place in path.parents):
             continue
         with suppress(EmbinitError):  # somebody else's file
             if read_manifest(path):
                 names[str(path.parent)] = _name(path.parent, folder)
-    if not records:
-        raise RunFolderError(
-            f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
-        )
     for place, name in names.items():
         if len(name) > _LONGEST_NAME:
             raise InvalidArgumentError(

@@ -13,7 +13,7 @@ from .folder import (
     prepare_run_folder,
     remove_empty_runs,
 )
-from .found import find_records
+from .found import RETOKENIZATION, find_records, read_result
 from .lock import unlock_folder
 from .places import is_local_data, public_record, shorten, without_places
 from .record import (
@@ -34,6 +34,7 @@ __all__ = [
     "FILES_NAME",
     "NO_EFFECT",
     "RESULTS_NAME",
+    "RETOKENIZATION",
     "START_NAME",
     "Experiment",
     "RunFiles",
@@ -54,6 +55,7 @@ __all__ = [
     "public_record",
     "read_record",
     "read_records",
+    "read_result",
     "remove_empty_runs",
     "results_table",
     "run_files",

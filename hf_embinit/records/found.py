@@ -10,6 +10,8 @@ from ..errors import DataNotFoundError, RunFolderError
 from ..foreign import read_json
 from .record import RESULTS_NAME, RunRecord, read_record
 
+RETOKENIZATION = "retokenization"
+"""The task of a run of `recipes/retokenize.py`."""
 _OF_RETOKENIZE = {"dataset", "init", "seed", "arguments", "metrics", "report", "runtime", "versions"}
 
 
@@ -23,7 +25,7 @@ def find_records(folder: str | os.PathLike[str]) -> tuple[dict[str, RunRecord], 
     for path in sorted(Path(folder).rglob(RESULTS_NAME)):
         name = path.relative_to(folder).as_posix()
         try:
-            records[name] = _of_retokenize(path) or read_record(path)
+            records[name] = read_result(path)
         except RunFolderError:
             others.append(name)
     if not records:
@@ -31,6 +33,13 @@ def find_records(folder: str | os.PathLike[str]) -> tuple[dict[str, RunRecord], 
             f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
         )
     return records, others
+
+
+def read_result(folder: str | os.PathLike[str]) -> RunRecord:
+    """`read_record`, also of a run of `recipes/retokenize.py`, whose task is `retokenization`."""
+    path = Path(folder)
+    path = path / RESULTS_NAME if path.is_dir() else path
+    return (_of_retokenize(path) if path.is_file() else None) or read_record(path)
 
 
 def _of_retokenize(path: Path) -> RunRecord | None:
@@ -42,7 +51,7 @@ def _of_retokenize(path: Path) -> RunRecord | None:
     refine, words = arguments.get("refine"), arguments.get("expand")
     learnt = f"its own and {words} words" if words else f"learnt, {arguments.get('vocab_size')} tokens"
     return RunRecord(
-        task="retokenization",
+        task=RETOKENIZATION,
         dataset=values["dataset"],
         init=f"{values['init']}, then {refine}" if refine else values["init"],
         tokenizer=arguments.get("tokenizer") or learnt,

@@ -49,7 +49,7 @@ TASK = register_task(
         pipeline_tag="feature-extraction",
     )
 )
-"""A trained model with another tokenizer: its records have no history, and nothing is published of it."""
+"""A trained model with another tokenizer: records have no history; the checkpoint is published."""
 
 
 def load_model(name: str) -> tuple[Any, Any]:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from builders.loopback_hub import Client, Hub, loopback_hub, refuse
+from builders.loopback_hub import Client, Hub, refuse
 from builders.records import make_record
 from builders.run_folders import model_and_tokenizer, run_folder
 
 from hf_embinit.__main__ import main
-from hf_embinit.errors import InvalidArgumentError, RunFolderError
+from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
 from hf_embinit.records.record import write_record
 
 COMMAND = """
@@ -45,31 +44,22 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model, tokenizer = model_and_tokenizer("gpt2")
     model.save_pretrained(folder / "grown")
     tokenizer.save_pretrained(folder / "grown")
+    learnt = {"dataset": "pairs", "init": "fvt", "seed": 0, "arguments": {"vocab_size": 4000}, "report": {}}
+    learnt |= {"metrics": {"step_0_accuracy": 0.5}, "runtime": {}, "versions": {}}
+    (folder / "grown" / "results.json").write_text(json.dumps(learnt))  # of recipes/retokenize.py --save
     (folder / "report").mkdir()
     (folder / "report" / "results.json").write_text('{"analogies": 1}')
     return folder
 
 
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    with loopback_hub() as hub:
-        yield hub
-
-
-@pytest.fixture(scope="module")
-def client(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with hub.client(tmp_path_factory.mktemp("client"), "hf_writer") as client:
-        yield client
-
-
-def run(client: Client, *words: str) -> tuple[dict[str, Any], int]:
+def run(writer: Client, *words: str) -> tuple[dict[str, Any], int]:
     """The answer of a command in the client, and its exit code."""
-    *answer, code = client.run(COMMAND, words=[str(word) for word in words]).rstrip().split("\n")
+    *answer, code = writer.run(COMMAND, words=[str(word) for word in words]).rstrip().split("\n")
     return json.loads("\n".join(answer)), int(code)
 
 
-def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: Path) -> None:
-    answer, code = run(client, "publish", "--all", runs, "--license", "mit", "--collection", "All of mine")
+def test_all_runs_their_scores_and_a_collection(hub: Hub, writer: Client, runs: Path) -> None:
+    answer, code = run(writer, "publish", "--all", runs, "--license", "mit", "--collection", "All of mine")
     assert code == 0 and not answer["failed"]
     assert {found["repo_id"] for found in answer["published"].values()} == {
         "user/a",
@@ -86,10 +76,10 @@ def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: 
     data = hub.repository("datasets/user/hf-embinit-results").files()
     scores = [json.loads(line) for line in data["scores.jsonl"].splitlines()]
     models = {"user/a", "user/b", "user/deep-gpt2-c"}
-    assert {row["model"] for row in scores} == {*models, None}
+    assert {row["model"] for row in scores} == {*models, "user/grown", None}
     assert [row["value"] for row in scores if row["model"] is None] == [12.5]
     kept = [json.loads(line) for line in data["runs.jsonl"].splitlines()]
-    assert len(kept) == 4 and json.loads(kept[0]["arguments"])["vectors"] == "de.300d.txt"
+    assert len(kept) == 5 and json.loads(kept[0]["arguments"])["vectors"] == "de.300d.txt"
     assert str(runs).encode() not in b"".join(data.values())
     _, header, text = data["README.md"].decode().split("---\n", 2)
     card = yaml.safe_load(header)
@@ -97,7 +87,7 @@ def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: 
         "scores.jsonl",
         "runs.jsonl",
     ]
-    assert f"{len(scores)} scores of 4 runs" in text and "BLEU" in text
+    assert f"{len(scores)} scores of 5 runs" in text and "BLEU" in text
     (collection,) = hub.collections.values()
     assert collection["title"] == "All of mine" and answer["collection"].endswith(collection["slug"])
     items = {item["id"]: item["note"]["text"] for item in collection["items"]}
@@ -106,50 +96,50 @@ def test_all_runs_their_scores_and_a_collection(hub: Hub, client: Client, runs: 
 
     before = {name: dict(r.branches) for name, r in hub.repositories.items()}
     again, code = run(
-        client, "publish", runs, "user", "--all", "--license", "mit", "--collection", "All of mine"
+        writer, "publish", runs, "user", "--all", "--license", "mit", "--collection", "All of mine"
     )
     assert code == 0 and again == answer
     assert before == {name: dict(r.branches) for name, r in hub.repositories.items()}
     assert len(next(iter(hub.collections.values()))["items"]) == 5
 
 
-def test_a_checkpoint_that_is_no_run(hub: Hub, client: Client, runs: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_no_run(hub: Hub, writer: Client, runs: Path, tmp_path: Path) -> None:
     files = hub.repository("user/grown").files()
     assert "results.json" not in files and set(hub.repository("user/grown").branches) == {"main"}
     card = files["README.md"].decode()
     assert "init:xavier" in card and "- **initialize**: `xavier`" in card
     assert 'AutoModelForCausalLM.from_pretrained("user/grown")' in card
-    client.run(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0] + "\nassert model.config.embinit")
-    again, code = run(client, "publish", runs / "grown", "user/grown")
+    writer.run(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0] + "\nassert model.config.embinit")
+    again, code = run(writer, "publish", runs / "grown", "user/grown")
     assert code == 0 and again["commit"] == hub.repository("user/grown").branches["main"]
     model, tokenizer = model_and_tokenizer("gpt2", seed=1)
     model.save_pretrained(tmp_path / "other")
     tokenizer.save_pretrained(tmp_path / "other")
     for folder, repo_id in ((tmp_path / "other", "user/grown"), (runs / "grown", "user/a")):
-        said = client.run(REFUSED, folder=str(folder), repo_id=repo_id)
+        said = writer.run(REFUSED, folder=str(folder), repo_id=repo_id)
         assert f"{repo_id} is taken: it holds something other than this checkpoint" in said
 
 
-def test_the_data_set_loads(hub: Hub, client: Client, tmp_path: Path) -> None:
-    client.run(
+def test_the_data_set_loads(hub: Hub, writer: Client, tmp_path: Path) -> None:
+    writer.run(
         """
 from datasets import load_dataset
 scores = load_dataset("user/hf-embinit-results", split="train", cache_dir=cache)  # `scores` by default
 assert {"run", "init", "seed", "score", "value", "model"} <= set(scores.column_names), scores
 runs = load_dataset("user/hf-embinit-results", "runs", split="train", cache_dir=cache)
-assert len(runs) == 4
+assert len(runs) == 5
 """,
         cache=str(tmp_path),
     )
 
 
-def test_one_run_that_is_refused_does_not_stop_the_others(hub: Hub, client: Client, tmp_path: Path) -> None:
+def test_one_run_that_is_refused_does_not_stop_the_others(hub: Hub, writer: Client, tmp_path: Path) -> None:
     run_folder(tmp_path / "x", "gpt2", 3)
     run_folder(tmp_path / "y", "gpt2", 4)
     run_folder(tmp_path / "z", "gpt2", 5)
     (tmp_path / "y" / "model.safetensors").write_bytes(b"changed")
     hub.fault("POST .*/user/x/commit/main", refuse(507, "storage is full"))
-    printed = client.run(SHOWN, words=["publish", str(tmp_path), "--all"])
+    printed = writer.run(SHOWN, words=["publish", str(tmp_path), "--all"])
     assert printed.rstrip().endswith("\n1") and "/user/z (" not in printed
     told = {line.partition(":")[0] for line in printed.splitlines()}
     assert told >= {"published", "not published", "scores"}
@@ -160,13 +150,13 @@ def test_one_run_that_is_refused_does_not_stop_the_others(hub: Hub, client: Clie
 
 
 def test_a_data_set_that_holds_something_else_is_left_alone(
-    hub: Hub, client: Client, runs: Path, tmp_path: Path
+    hub: Hub, writer: Client, runs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.csv").write_text("1,2")
     hub.tokens["hf_org"] = ("lab", "write")
     hub.add_folder("datasets/lab/hf-embinit-results", tmp_path)
     try_it = "import hf_embinit\ntry:\n    hf_embinit.publish_all(runs, token='hf_org')\n"
-    said = client.run(f"{try_it}except hf_embinit.EmbinitError as error:\n    print(error)", runs=str(runs))
+    said = writer.run(f"{try_it}except hf_embinit.EmbinitError as error:\n    print(error)", runs=str(runs))
     assert "lab/hf-embinit-results is taken: it holds mine.csv" in said
     assert "lab/a" not in {name.removeprefix("models/") for name in hub.repositories}
 
@@ -174,7 +164,7 @@ def test_a_data_set_that_holds_something_else_is_left_alone(
 def test_what_would_be_published(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["publish", str(runs), "me", "--all", "--dry_run"]) == 0
     printed = capsys.readouterr().out
-    assert "me/deep-gpt2-c" in printed and "me/hf-embinit-results (scores of 4 runs)" in printed
+    assert "me/deep-gpt2-c" in printed and "me/hf-embinit-results (scores of 5 runs)" in printed
     assert "1 runs without weights" in printed
 
 
@@ -195,7 +185,7 @@ def test_wrong_command_lines(words: list[str], said: str, capsys: pytest.Capture
 def test_names_that_no_repository_can_have(tmp_path: Path) -> None:
     from hf_embinit.cards import planned_runs
 
-    with pytest.raises(RunFolderError, match=r"no run's results\.json"):
+    with pytest.raises(DataNotFoundError, match=r"no run's results\.json"):
         planned_runs(tmp_path)
     run_folder(tmp_path / "a b", "gpt2")
     run_folder(tmp_path / "a-b", "gpt2")
