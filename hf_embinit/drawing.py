@@ -6,6 +6,7 @@ What a picture shows is decided in the room that draws it.
 from __future__ import annotations
 
 import os
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#D55E00", "#009E73", "#666666"
 PALETTE = (BLUE, ORANGE, GREEN, "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colors, which color-blind readers tell apart."""
+_LETTER = 0.073
+"""Inches that a letter of a caption takes, in the mean."""
 CURVES = (
     (ORANGE, "-", "o"),
     ("#E69F00", "--", "s"),
@@ -53,6 +56,7 @@ def save_figure(
 ) -> Path:
     """Writes the figure as a PNG, under `title` and with `description` in its metadata, and gives its path.
 
+    A caption below all panels (`figure.supxlabel`) is broken into lines that the figure has room for.
     Names are drawn as they are spelled: matplotlib would take `$x_{$` for a formula, and stop.
     """
     from matplotlib.text import Text
@@ -60,6 +64,10 @@ def save_figure(
 
     if title:
         figure.suptitle(title)
+    if caption := figure.get_supxlabel():
+        room = int(figure.get_figwidth() / _LETTER)
+        lines = [textwrap.fill(line, room) for line in caption.split("\n")]
+        figure.supxlabel("\n".join(lines), fontsize="small")
     axes = [axis for ax in figure.axes for axis in (ax.xaxis, ax.yaxis)]
     powers = [axis for axis in axes if isinstance(axis.get_major_formatter(), LogFormatter)]
     formulas = {id(label) for axis in powers for label in axis.get_ticklabels(which="both")}

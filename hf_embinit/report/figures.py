@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,14 +138,11 @@ def plot_absorption(
         ncols=4 if len(curves) > 3 else 2 if len(curves) > 1 else 1,
         frameon=False,
     )
-    words = "Words: KNN match with the words alone."
-    positions = "Positions: tokens whose nearest position encoding is right"
-    rest = "in the titles at the longest. Standardized: to Xavier's moments. Wide lines lie below."
-    if len(curves) > 2:
-        figure.supxlabel(f"{words} {positions},\n{rest}", fontsize="small")
-    else:
-        lines = textwrap.wrap(f"{words} {positions}, {rest}", 45 * len(curves))
-        figure.supxlabel("\n".join(lines), fontsize="small")
+    figure.supxlabel(
+        "Words: KNN match with the words alone. Positions: tokens whose nearest position encoding is right, "
+        "in the titles at the longest. Standardized: to Xavier's moments. Wide lines lie below.",
+        fontsize="small",
+    )
     return save_figure(figure, path)
 
 

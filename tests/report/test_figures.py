@@ -95,3 +95,15 @@ def test_a_matrix_names_the_nearest_pair_and_chance(tmp_path: Path, drawn: list[
     assert drawn[0].get_suptitle() == "x and z are most alike: 36% by cosine, 0.4% by chance"
     plot_match_matrix(["x", "y"], [pair("x", "y", None)], tmp_path / "m.png")
     assert drawn[1].get_suptitle() == "" and "Jaccard" in drawn[1].get_supxlabel()
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_captions_are_within_their_picture(tmp_path: Path, drawn: list[Figure], count: int) -> None:
+    names = [f"space {i}" for i in range(count)]
+    curve = {init: [point(8, 1.0, 0.5), point(16, 0.8, 0.4)] for init in ("pretrained", "pretrained_xavier")}
+    plot_norms(dict.fromkeys(names, (torch.linspace(1, 3, 200), None)), tmp_path / "norms.png")
+    plot_absorption(dict.fromkeys(names, curve), tmp_path / "absorption.png")
+    for figure in drawn:
+        (caption,) = [text for text in figure.texts if text.get_text() == figure.get_supxlabel()]
+        extent = caption.get_window_extent()
+        assert extent.x0 >= 0 and extent.x1 <= figure.bbox.width, caption.get_text()
