@@ -359,9 +359,9 @@ def test_analyze_has_the_flags_of_the_recipe_and_writes_its_report(vectors, tmp_
 def test_results(tmp_path, capsys) -> None:
     for seed in (1, 2):
         run_folder(tmp_path / "runs" / "deep" / f"seed{seed}", seed=seed)
-    from hf_embinit.records.aggregate import read_records, results_table
+    from hf_embinit.records import find_records, results_table
 
-    records = read_records(tmp_path / "runs")
+    records = find_records(tmp_path / "runs")[0].values()
     code, out, _ = embinit(capsys, "results", tmp_path / "runs")
     assert code == 0 and out == results_table(records)
     (tmp_path / "runs" / "report").mkdir()
