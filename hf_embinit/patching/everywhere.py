@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import Seed, Tokenizer, checked
 from ..errors import UnsupportedModelError
-from ..tables import EmbeddingTables, unwrap
+from ..tables import EmbeddingTables, is_partitioned, unwrap
 from .hooks import RESIZE, RESIZE_DECODER, ResizeDecoderHook, ResizeHook
 from .request import Request, Shrink
 from .trl_templates import unwrap_trl, wrap_trl
@@ -153,7 +153,7 @@ def _initialize_built(model: PreTrainedModel, request: Request) -> None:
     except UnsupportedModelError:
         return  # a vision tower, say
     loaded = [t for t in tables.input_tables if getattr(t.parameter, "_is_hf_initialized", False)]
-    if loaded or any(t.parameter.is_meta for t in tables.input_tables):
-        return
+    if loaded or any(t.parameter.is_meta or is_partitioned(t.parameter) for t in tables.input_tables):
+        return  # what ZeRO-3 has partitioned is initialised anew after this
     model.config.embinit = None  # rows made from scratch: what the config said of others is void
     request.make_tables(model)

@@ -17,7 +17,7 @@ from .meta_models import quiet_loading
 from .positions import input_positions
 from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
-from .table import Location, Table, TiedTensor
+from .table import Location, Table, TiedTensor, is_partitioned
 from .ties import own_parameter, untie_configuration, untied
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
@@ -37,6 +37,7 @@ __all__ = [
     "checkpoint_of",
     "forward_passes",
     "input_positions",
+    "is_partitioned",
     "is_sharded",
     "open_checkpoint",
     "open_matrices",

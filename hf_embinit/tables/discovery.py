@@ -17,7 +17,7 @@ from ..errors import UnsupportedModelError
 from ..tokens import Side
 from .elsewhere import BEFORE, is_sharded
 from .stored_rows import StoredRows
-from .table import Location, Table, TiedTensor, tied_tensors
+from .table import Location, Table, TiedTensor, shape_of, tied_tensors
 
 _HEAD_NAMES = re.compile(
     r"head|decoder|predictions|proj|embed_out|generator|cls|pred_layer|lm_loss|logits|output"
@@ -106,9 +106,6 @@ def _refuse_odd_models(model: PreTrainedModel) -> None:
             raise UnsupportedModelError(
                 f"{name} has an adaptive softmax, which splits the vocabulary by frequency"
             )
-    for path, parameter in model.named_parameters():
-        if hasattr(parameter, "ds_id"):
-            raise UnsupportedModelError(f"{name} is sharded by ZeRO-3 ({path}): {BEFORE}")
 
 
 def _refuse_odd_table(table: Table) -> None:
@@ -161,7 +158,7 @@ def _accessor(model: Any, name: str) -> Any:
 
 def _matrix(module: Any) -> bool:
     weight = getattr(module, "weight", None)
-    return isinstance(module, nn.Module) and isinstance(weight, Tensor) and weight.dim() == 2
+    return isinstance(module, nn.Module) and isinstance(weight, Tensor) and len(shape_of(weight)) == 2
 
 
 def _embedding_of(model: Any) -> nn.Module | None:
@@ -205,7 +202,7 @@ def _input_tables(model: PreTrainedModel, tensors: dict[int, TiedTensor]) -> lis
         for inner in model.modules():
             if isinstance(inner, PreTrainedModel) and inner is not model:
                 module = _embedding_of(inner)
-                if module is not None and module.weight.shape[0] == rows:  # type: ignore[index]
+                if module is not None and shape_of(module.weight)[0] == rows:  # type: ignore[arg-type]
                     add(module)
     for table in tables:
         table.side = sides.get(id(table.tied), "source" if sides else "shared")
@@ -265,12 +262,12 @@ def _output_tables(
     heads: list[tuple[nn.Module, int]] = []
     accessor: Any = _accessor(model, "get_output_embeddings")
     if _matrix(accessor) and id(accessor.weight) in tensors:
-        shape = accessor.weight.shape
+        shape = shape_of(accessor.weight)
         heads.append((accessor, 1 if shape[0] != rows and shape[1] == rows else 0))
         rows = min(rows, shape[heads[0][1]])
     for inner in model.modules():
         head: Any = _accessor(inner, "get_output_embeddings") if isinstance(inner, PreTrainedModel) else None
-        if _matrix(head) and head.weight.shape[0] == rows and not any(head is h for h, _ in heads):
+        if _matrix(head) and shape_of(head.weight)[0] == rows and not any(head is h for h, _ in heads):
             heads.append((head, 0))
     parent = next((_location(tensors[id(h.weight)], h).name.rsplit(".", 2)[0] for h, _ in heads), None)
     for name, module in model.named_modules():
@@ -279,7 +276,7 @@ def _output_tables(
         if any(tensors[id(module.weight)] is t.tied for t in inputs):
             heads.append((module, 0))
             continue
-        out, width = module.weight.shape
+        out, width = shape_of(module.weight)
         in_stack = any(part.isdigit() for part in name.split("."))
         if in_stack or out == width or not _HEAD_NAMES.search(name):
             continue
@@ -346,7 +343,7 @@ def _attach_biases(tensors: dict[int, TiedTensor], tables: list[Table]) -> None:
                 continue
             if any(_encloses(location, own) for location in tied.locations):
                 taken.add(id(tied))
-                tied.dim = tied.tensor.dim() - 1
+                tied.dim = len(shape_of(tied.tensor)) - 1
                 table.bias.append(tied)
     if not outputs:  # Perceiver multiplies with its input table; a module without weights adds the bias
         main = tables[0]
@@ -360,10 +357,10 @@ def _attach_biases(tensors: dict[int, TiedTensor], tables: list[Table]) -> None:
 
 
 def _is_bias(tied: TiedTensor, rows: int) -> bool:
-    tensor = tied.tensor
-    line = tensor.dim() == 1 or (tensor.dim() == 2 and tensor.shape[0] == 1)
+    shape = shape_of(tied.tensor)
+    line = len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)
     named = any("bias" in location.attribute for location in tied.locations)
-    return line and named and tensor.shape[-1] == rows and tensor.is_floating_point()
+    return line and named and shape[-1] == rows and tied.tensor.is_floating_point()
 
 
 def _encloses(location: Location, module_name: str) -> bool:

@@ -1,13 +1,15 @@
 """Tables whose values are not where the model has them: cut up over processes, or offloaded.
 
-Of a DTensor, which tensor parallelism and FSDP2 make, every process reads the whole table, makes the same
-rows from it, and keeps its own part of the result. So all processes of the mesh must call the same functions
-in the same order, as for a forward pass. A table that accelerate has offloaded, to the disk or from a GPU,
-is read from there; what is written stays in the CPU's memory.
+Of a DTensor, which tensor parallelism and FSDP2 make, and of a parameter that ZeRO-3 has partitioned, every
+process reads the whole table, makes the same rows from it, and keeps its own part of the result. So all
+processes must call the same functions in the same order, as for a forward pass. ZeRO-3 takes other rows until
+DeepSpeed's engine is built, whose optimizer has copies of its own. A table that accelerate has offloaded, to
+the disk or from a GPU, is read from there; what is written stays in the CPU's memory.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import UnsupportedModelError
-from .table import Location, TiedTensor
+from .table import Location, TiedTensor, is_partitioned
 
 BEFORE = (
     "change the vocabulary before that, in memory or in the files: "
@@ -37,13 +39,16 @@ def part_of(whole: Tensor, sharded: Any) -> Tensor:
 
 def is_elsewhere(tied: TiedTensor) -> bool:
     """Whether `whole` gives a copy, which `Elsewhere.put` writes back."""
-    return is_sharded(tied.tensor) or tied.is_offloaded
+    return is_sharded(tied.tensor) or is_partitioned(tied.tensor) or tied.is_offloaded
 
 
 def whole(tied: TiedTensor) -> Tensor:
     """The tensor, detached; of a sharded one all parts, from all processes."""
     if is_sharded(tied.tensor):
         return tied.tensor.detach().full_tensor()  # type: ignore[attr-defined]
+    if is_partitioned(tied.tensor):
+        with importlib.import_module("deepspeed").zero.GatheredParameters(_apart(tied.tensor)):
+            return tied.tensor.detach().clone()
     return tied.locations[0].offloaded() if tied.is_offloaded else tied.tensor.detach()
 
 
@@ -61,6 +66,11 @@ class Elsewhere:
 
     def check(self, tied: TiedTensor) -> None:
         """Raises `UnsupportedModelError` for a sharded tensor that `put` cannot write."""
+        if is_partitioned(tied.tensor) and any(map(_is_in_engine, tied.locations)):
+            raise UnsupportedModelError(
+                f"{tied.name} is sharded by ZeRO-3, and DeepSpeed's engine, whose optimizer has a copy, "
+                f"takes no other rows: {BEFORE}"
+            )
         registrations = self._registrations(tied.tensor)
         if not registrations and any(map(_is_registered, tied.locations)):
             raise UnsupportedModelError(
@@ -85,6 +95,8 @@ class Elsewhere:
             place.tensor.data = torch.empty_like(after, device="meta")
         if is_sharded(tied.tensor):
             self._put_part(tied.tensor, after)
+        if is_partitioned(tied.tensor):
+            _partition_anew(tied.tensor, after)
 
     @torch.no_grad()
     def _put_part(self, tensor: Tensor, after: Tensor) -> None:
@@ -121,6 +133,31 @@ def _is_registered(place: Location) -> bool:
     hooks = place.module._load_state_dict_post_hooks.values()
     cells = (cell for hook in hooks for cell in getattr(hook, "__closure__", None) or ())
     return any(hasattr(cell.cell_contents, "sharded_param") for cell in cells)
+
+
+def _is_in_engine(place: Location) -> bool:
+    """Whether DeepSpeed's engine has taken a module that holds a parameter of ZeRO-3."""
+    return type(place.module._parameters).__name__ == "ZeROOrderedDict"
+
+
+def _apart(parameter: Any) -> list[Any]:
+    """A parameter of ZeRO-3, unless it is whole already, inside `GatheredParameters`."""
+    return [] if parameter.ds_status.name == "AVAILABLE" else [parameter]
+
+
+def _partition_anew(parameter: Any, after: Tensor) -> None:
+    """Has ZeRO-3 cut up a parameter with other values, as one that it has not seen; it stays the same object.
+    Inside `GatheredParameters` it stays whole, and values of the same shape are left to its end, which hands
+    out those of one process."""
+    apart = _apart(parameter)
+    if not apart and parameter.shape == after.shape:
+        parameter.data.copy_(after)
+        return
+    parameter.data, parameter.grad = after, None
+    del parameter.ds_id  # by which ZeRO-3 knows what it has cut up
+    parameter.convert_to_zero_parameters([parameter])
+    if not apart:
+        parameter.all_gather()
 
 
 def _part(after: Tensor, mesh: Any, placements: Sequence[Any]) -> Any:

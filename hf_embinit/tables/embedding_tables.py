@@ -23,7 +23,7 @@ from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size
 from .elsewhere import BEFORE, Elsewhere, is_elsewhere, whole
 from .memory import require_memory, uninterrupted
 from .stored_rows import StoredRows
-from .table import Table, TiedTensor, tied_tensors
+from .table import Table, TiedTensor, shape_of, tied_tensors
 
 Ids = Sequence[int] | range | Tensor
 
@@ -152,7 +152,7 @@ class EmbeddingTables:
         """Writes one entry of `values` into each output bias of a table at `ids`: `[R]`, or one number."""
         for tied, data, value in zip(table.bias, self.biases(table), values, strict=True):
             _assign(data, value, ids)
-            self._keep(tied, data.view_as(tied.tensor))
+            self._keep(tied, data[None] if tied.dim else data)
 
     def _keep(self, tied: TiedTensor, data: Tensor) -> None:
         """Writes the copy that was read of a sharded or offloaded tensor back."""
@@ -304,7 +304,7 @@ class EmbeddingTables:
             t, rows = tied.tensor, plan.new_num + max(extra, 0)
             if isinstance(t, StoredRows):
                 rows = 0
-            entries = t.numel() // max(1, tied.rows)
+            entries = shape_of(t).numel() // max(1, tied.rows)
             made = 4 * entries * max(0, plan.new_num - plan.old_num)
             needed[t.device] = needed.get(t.device, 0) + entries * t.element_size() * rows + made
         for device, size in needed.items():

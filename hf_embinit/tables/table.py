@@ -16,6 +16,16 @@ from ..tokens import Side
 Role = Literal["input", "output", "per_layer"]
 
 
+def is_partitioned(tensor: Tensor) -> bool:
+    """Whether ZeRO-3 keeps the values of a parameter in parts: it is a placeholder with no entries then."""
+    return hasattr(tensor, "ds_id")
+
+
+def shape_of(tensor: Tensor) -> torch.Size:
+    """The shape of a tensor, where processes have parts of it that of the whole."""
+    return getattr(tensor, "ds_shape", tensor.shape)
+
+
 @dataclass(eq=False)
 class Location:
     """One attribute of one module that holds a tensor: `module.<attribute>`, called `name` from the model."""
@@ -70,7 +80,7 @@ class TiedTensor:
     @property
     def rows(self) -> int:
         """Entries along the vocabulary dimension."""
-        return self.tensor.shape[self.dim]
+        return shape_of(self.tensor)[self.dim]
 
     def put(self, tensor: Tensor) -> None:
         """Hangs another tensor in every place."""
@@ -126,7 +136,7 @@ class Table:
     @property
     def embedding_dim(self) -> int:
         """Width."""
-        return self.parameter.shape[1 - self.tied.dim]
+        return shape_of(self.parameter)[1 - self.tied.dim]
 
     @property
     def padding_index(self) -> int | None:

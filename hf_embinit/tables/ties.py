@@ -13,7 +13,7 @@ from ..errors import InvalidArgumentError, UnsupportedModelError
 from .checkpoint import checkpoint_of
 from .embedding_tables import EmbeddingTables
 from .memory import require_memory
-from .table import Location, Table
+from .table import Location, Table, is_partitioned
 
 
 def own_parameter(output: Table) -> None:
@@ -40,17 +40,21 @@ def untied(model: PreTrainedModel) -> Iterator[None]:
     """Unties every output table of a model; ties them again if the block raises.
 
     Raises `UnsupportedModelError` for an encoder-decoder, as some scale logits when they are tied,
-    and for a model of `open_checkpoint`; `InvalidArgumentError` for one without an output table.
+    for a model of `open_checkpoint` and for one that ZeRO-3 has sharded; `InvalidArgumentError` for one
+    without an output table.
     """
     tables = EmbeddingTables(model)
     if not tables.output_tables:
         raise InvalidArgumentError(
             f"untie=True: {type(model).__name__} has no output table (load it with its language-model head)"
         )
-    if model.config.is_encoder_decoder or checkpoint_of(model) is not None:
-        what = "an encoder-decoder" if model.config.is_encoder_decoder else "opened on the disk"
-        way = "leave untie= out" if model.config.is_encoder_decoder else "load it with from_pretrained"
-        raise UnsupportedModelError(f"untie=True: {type(model).__name__} is {what}: {way}")
+    refusals = (
+        (model.config.is_encoder_decoder, "an encoder-decoder: leave untie= out"),
+        (checkpoint_of(model) is not None, "opened on the disk: load it with from_pretrained"),
+        (any(map(is_partitioned, model.parameters())), "sharded by ZeRO-3: untie it before that"),
+    )
+    for why in (why for refused, why in refusals if refused):
+        raise UnsupportedModelError(f"untie=True: {type(model).__name__} is {why}")
     tied = [table for table in tables.output_tables if table.tied_to is not None]
     for table in tied:
         require_memory(table.parameter.nbytes, table.parameter.device, f"untying {table.name}")

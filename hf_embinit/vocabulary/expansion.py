@@ -13,14 +13,22 @@ from tokenizers import AddedToken
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..arguments import Seed, Tokenizer, checked
+from ..arguments import Seed, Tokenizer, checked, shown
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import InitContext, Initializer
 from ..manifest import warn_of_another_tokenizer
 from ..measures import expansion_bound
 from ..resize import fill_report
 from ..rows import MadeRows, RowRequest, check_init, make_rows, splitter
-from ..tables import EmbeddingTables, ResizePlan, RowsOf, Side, checkpoint_of, forward_passes
+from ..tables import (
+    EmbeddingTables,
+    ResizePlan,
+    RowsOf,
+    Side,
+    checkpoint_of,
+    forward_passes,
+    is_partitioned,
+)
 from ..tokens import tokenizer_of
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
@@ -69,7 +77,8 @@ def expand_vocabulary(
         prefixes: texts to compare next-token distributions on, before and after (see `DistributionShift`);
             `"generated"` for some that the model writes itself, `()` for no comparison. The default is
             `"generated"`, and `()` for a model of `open_checkpoint`, of which each forward pass reads all
-            files, layer by layer: two for each given text, 17 for generated ones.
+            files, layer by layer: two for each given text, 17 for generated ones; and for one that ZeRO-3
+            has sharded, which runs in DeepSpeed's engine alone.
         dry_run: gives the plan alone and changes nothing.
         pad_to_multiple_of: makes the number of rows a multiple of this.
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
@@ -86,7 +95,12 @@ def expand_vocabulary(
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
     tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
-    old_rows = tables.vocab_size(side)
+    old_rows, partitioned = tables.vocab_size(side), any(is_partitioned(t.parameter) for t in tables.tables)
+    if prefixes and partitioned:
+        raise InvalidArgumentError(
+            f"prefixes={shown(prefixes)}: a model that ZeRO-3 has sharded runs in its engine alone, leave "
+            f"them out"
+        )
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
     given = {"vectors": vectors, "exclude_rows": exclude_rows, "given": read}
     filler = (
@@ -103,7 +117,7 @@ def expand_vocabulary(
         old_num_embeddings=old_rows, new_num_embeddings=plan.new_num, bound=None, coverage=_coverage(plans),
         trainable_token_indices={name: list(checked.ids) for name in token_modules(tables, side)},
     )  # fmt: skip
-    if prefixes is None and checkpoint_of(tables.model) is None:
+    if prefixes is None and checkpoint_of(tables.model) is None and not partitioned:
         prefixes = "generated"
     if not dry_run:
         _expand(tables, tokenizer, checked, request, plan, report, prefixes or ())

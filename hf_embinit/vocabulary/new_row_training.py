@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import RowId, check, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
-from ..tables import EmbeddingTables, Side, Table, TiedTensor, is_sharded, part_of
+from ..tables import EmbeddingTables, Side, Table, TiedTensor, is_partitioned, is_sharded, part_of
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -131,7 +131,7 @@ class NewRowTraining:
                 if is_sharded(parameter):
                     self._kept.append(_KeptPart(tied, parameter, ids))
                     continue
-                if type(parameter.data) is not Tensor or parameter.is_meta or hasattr(parameter, "ds_id"):
+                if type(parameter.data) is not Tensor or parameter.is_meta or is_partitioned(parameter):
                     raise UnsupportedModelError(f"{tied.name} is sharded or on the meta device: {_UNSHARDED}")
                 self._kept.append(_Kept(tied, parameter, ids, parameter.detach().clone()))
         self._requires_grad = [(p, p.requires_grad) for p in tables.model.parameters()]

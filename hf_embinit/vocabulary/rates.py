@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ..arguments import NotNegative, RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import read_manifest
-from ..tables import EmbeddingTables, Side, TiedTensor
+from ..tables import EmbeddingTables, Side, TiedTensor, is_partitioned
 from .adapters import grown_ids
 from .new_row_training import checked_ids
 
@@ -70,7 +70,7 @@ def parameter_groups(
 def _own_rows(tied: TiedTensor, ids: Tensor) -> nn.Parameter:
     """A parameter that stands for the entries `ids` of a tensor in every step of an optimizer."""
     tensor = tied.tensor
-    if type(tensor.data) is not Tensor or tensor.is_meta or hasattr(tensor, "ds_id"):
+    if type(tensor.data) is not Tensor or tensor.is_meta or is_partitioned(tensor):
         raise UnsupportedModelError(f"{tied.name} is sharded or on the meta device: call this before that")
     if not tensor.requires_grad:
         raise InvalidArgumentError(f"{tied.name} is frozen: set its requires_grad first")

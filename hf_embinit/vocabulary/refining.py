@@ -11,7 +11,7 @@ import torch
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..initializers import Initializer, list_initializers, read_init
 from ..retokenize import Body, RefineContext, Step, TokenTexts
-from ..tables import EmbeddingTables, RowsOf, checkpoint_of
+from ..tables import EmbeddingTables, RowsOf, checkpoint_of, is_partitioned
 
 Refinement = tuple[Initializer, dict[str, Any]]
 """A refinement and its options."""
@@ -35,10 +35,10 @@ def check_refinable(tables: EmbeddingTables, refine: str) -> None:
     """Raises `UnsupportedModelError` for a model whose hidden states cannot be compared here, and
     `InvalidArgumentError` for one that ties its output to its input."""
     name = type(tables.model).__name__
-    if checkpoint_of(tables.model) is not None:
+    if checkpoint_of(tables.model) is not None or any(is_partitioned(t.parameter) for t in tables.tables):
         raise UnsupportedModelError(
-            f"refine={refine!r} needs a forward pass, which a model of open_checkpoint has not: load it "
-            f"with from_pretrained"
+            f"refine={refine!r} needs a forward pass, which a model of open_checkpoint, and one that ZeRO-3 "
+            f"has sharded, has not: load it with from_pretrained, as a whole"
         )
     if tables.model.config.is_encoder_decoder or len(tables.input_tables) > 1 or len(tables.own_tables) > 2:
         raise UnsupportedModelError(

@@ -253,10 +253,6 @@ def test_refusals_leave_the_model_alone() -> None:
     )
     with pytest.raises(UnsupportedModelError, match=r"lm_head.*quantised"):
         EmbeddingTables(quantised)
-    partitioned = llama()
-    partitioned.model.embed_tokens.weight.ds_id = 0
-    with pytest.raises(UnsupportedModelError, match="ZeRO-3"):
-        EmbeddingTables(partitioned)
 
 
 def test_models_that_fsdp1_has_flattened_are_refused(tmp_path) -> None:
