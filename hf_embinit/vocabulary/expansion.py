@@ -95,12 +95,7 @@ def expand_vocabulary(
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
     tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
-    old_rows, partitioned = tables.vocab_size(side), any(is_partitioned(t.parameter) for t in tables.tables)
-    if prefixes and partitioned:
-        raise InvalidArgumentError(
-            f"prefixes={shown(prefixes)}: a model that ZeRO-3 has sharded runs in its engine alone, leave "
-            f"them out"
-        )
+    old_rows, prefixes = tables.vocab_size(side), _compared(tables, prefixes)
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
     given = {"vectors": vectors, "exclude_rows": exclude_rows, "given": read}
     filler = (
@@ -117,11 +112,22 @@ def expand_vocabulary(
         old_num_embeddings=old_rows, new_num_embeddings=plan.new_num, bound=None, coverage=_coverage(plans),
         trainable_token_indices={name: list(checked.ids) for name in token_modules(tables, side)},
     )  # fmt: skip
-    if prefixes is None and checkpoint_of(tables.model) is None and not partitioned:
-        prefixes = "generated"
     if not dry_run:
-        _expand(tables, tokenizer, checked, request, plan, report, prefixes or ())
+        _expand(tables, tokenizer, checked, request, plan, report, prefixes)
     return report
+
+
+def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None) -> Sequence[str]:
+    """The texts to compare distributions on. Raises `InvalidArgumentError` for some where no model runs."""
+    partitioned = any(is_partitioned(table.parameter) for table in tables.tables)
+    if prefixes and partitioned:
+        raise InvalidArgumentError(
+            f"prefixes={shown(prefixes)}: a model that ZeRO-3 has sharded runs in its engine alone, leave "
+            f"them out"
+        )
+    if prefixes is None:
+        return () if partitioned or checkpoint_of(tables.model) is not None else "generated"
+    return prefixes
 
 
 def _check_model(model: PreTrainedModel, tokenizer: Any, size: int, rows: int) -> None:
