@@ -1,7 +1,7 @@
 """Quantised models grow, and equal logits, to the bit, come back from files, with and without adapters.
 
-Not here: AWQ and GPTQ, for which transformers 5.23 asks for gptqmodel, which did not build on a machine
-without a GPU; and HQQ, which it does not load.
+GPTQ, AWQ and HQQ are changed in their files, without a package that runs them: transformers 5.23 asks for
+gptqmodel for the first two, which did not build on a machine without a GPU, and refuses the third on a CPU.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, TorchAoConfig
 
 from hf_embinit import expand_vocabulary, load_adapter, merge_adapter, peft_config_for_new_tokens
+from hf_embinit.__main__ import main
 from hf_embinit.errors import UnsupportedModelError
 
 NEW = [" zyxomma", " qorvex"]
@@ -155,3 +156,67 @@ def test_a_quantised_head_is_refused_with_the_way_out(tmp_path) -> None:
     with pytest.raises(UnsupportedModelError, match=r"lm_head.weight is quantised.*hf-embinit expand MODEL"):
         expand_vocabulary(m, t, NEW)
     assert NEW[0] not in t.get_vocab()
+
+
+def packed(scheme: str, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What a checkpoint has in the place of a linear layer's weight `[out, in]`: the names, shapes and
+    dtypes that GPTQModel, AutoAWQ and hqq 0.2.8 write for 4 bits in groups of 16."""
+    outputs, inputs = weight.shape
+    codes = torch.arange(weight.numel() // 8, dtype=torch.int32) * 2_654_435
+    if scheme == "gptq":
+        return {
+            f"{name}.qweight": codes.view(inputs // 8, outputs),
+            f"{name}.qzeros": torch.full((inputs // 16, outputs // 8), 0x77777777, dtype=torch.int32),
+            f"{name}.scales": weight.T.reshape(inputs // 16, 16, outputs).amax(1).half(),
+            f"{name}.g_idx": torch.arange(inputs, dtype=torch.int32) // 16,
+        }
+    if scheme == "awq":
+        return {
+            f"{name}.qweight": codes.view(inputs, outputs // 8),
+            f"{name}.qzeros": torch.full((inputs // 16, outputs // 8), 0x77777777, dtype=torch.int32),
+            f"{name}.scales": weight.T.reshape(inputs // 16, 16, outputs).amax(1).half(),
+        }
+    settings = {"nbits": 4, "group_size": 16, "axis": 1, "view_as_float": False, "channel_wise": True}
+    return {
+        f"{name}.W_q": codes.view(torch.uint8).view(-1, 16)[: weight.numel() // 32].clone(),
+        f"{name}.scale": weight.reshape(-1, 16).amax(1, keepdim=True).to(torch.bfloat16),
+        f"{name}.zero": torch.full((weight.numel() // 16, 1), 7.5, dtype=torch.bfloat16),
+        f"{name}.shape": torch.tensor(weight.shape),
+        **{f"{name}.{key}": torch.tensor(value) for key, value in settings.items()},
+    }
+
+
+PACKED = {
+    "gptq": {"bits": 4, "group_size": 16, "desc_act": False, "sym": True, "checkpoint_format": "gptq"},
+    "awq": {"bits": 4, "group_size": 16, "zero_point": True, "version": "gemm"},
+    "hqq": {"quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 16, "axis": 1}}},
+}
+
+
+@pytest.mark.parametrize("words", [("expand", "--tokens", *NEW), ("prune", "--keep", "Ġthe")])
+@pytest.mark.parametrize("scheme", PACKED)
+def test_a_packed_body_is_copied_without_the_package_that_runs_it(scheme, words, tmp_path, capsys) -> None:
+    t = tokenizer("byte_level")
+    folder, new = tmp_path / "model", tmp_path / "new"
+    model("llama", len(t), **SIZES["llama"]).save_pretrained(folder)
+    t.save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    for name in [name for name in tensors if "proj.weight" in name]:
+        tensors |= packed(scheme, name.removesuffix(".weight"), tensors.pop(name))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": scheme, **PACKED[scheme]}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "quantize_config.json").write_text(json.dumps(PACKED[scheme]))  # GPTQ's own
+
+    assert main([words[0], str(folder), *words[1:], "--output_dir", str(new)]) == 0, capsys.readouterr()
+    made, tables = load_file(new / "model.safetensors"), ("model.embed_tokens.weight", "lm_head.weight")
+    assert set(made) == set(tensors)
+    for name in made:
+        if name in tables:
+            assert len(made[name]) == json.loads((new / "config.json").read_text())["vocab_size"] != len(t)
+        else:
+            assert made[name].dtype == tensors[name].dtype and torch.equal(made[name], tensors[name]), name
+    kept = json.loads((new / "config.json").read_text())["quantization_config"]
+    assert kept == config["quantization_config"]
+    assert (new / "quantize_config.json").read_bytes() == (folder / "quantize_config.json").read_bytes()
