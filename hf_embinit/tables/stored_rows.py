@@ -1,8 +1,9 @@
 """`StoredRows`: a table whose rows stay in their file and are read when they are asked for.
 
 To code it is a tensor `[V, D]`. Slices and splits of rows are lazy as views are, rows by index are read, sums
-over rows go block by block; any other operation reads what it is given as a whole. It cannot be written into:
-`take` and `with_rows` give another one, and `copy_` puts all of another tensor in the place of a parameter.
+over rows and products with them go block by block; any other operation reads what it is given as a whole. It
+cannot be written into: `take` and `with_rows` give another one, and `copy_` puts all of another tensor in the
+place of a parameter.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
 from .safetensors_files import TORCH_DTYPES, StoredTensor, read_into
@@ -37,8 +38,12 @@ class StoredRows(Tensor):
     extra: Tensor
     """`[M, D]`: rows that are no longer those of the file."""
 
-    # results are plain tensors
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """A linear layer goes by blocks of rows; results are plain tensors."""
+        if func is nn.functional.linear and isinstance(args[1], StoredRows):
+            return _linear(*args, **(kwargs or {}))
+        return torch._C._disabled_torch_function_impl(func, types, args, kwargs or {})  # type: ignore[call-arg]
 
     @staticmethod
     def __new__(
@@ -176,6 +181,20 @@ def _select(rows: StoredRows, dim: int, index: int) -> Any:
     return _part(rows, rows.where[[index]]).whole()[0] if dim == 0 else NotImplemented
 
 
+def _embedding(rows: StoredRows, ids: Tensor, *_: Any, **__: Any) -> Tensor:
+    return _part(rows, rows.where[ids.flatten()]).whole().view(*ids.shape, rows.shape[1])
+
+
+def _linear(states: Tensor, rows: StoredRows, bias: Tensor | None = None) -> Tensor:
+    """`states` `[..., D]` times the rows, `[..., V]`."""
+    made: list[Tensor] = []
+    for block in rows.blocks():
+        at = sum(part.shape[-1] for part in made)
+        own = None if bias is None else bias[at : at + len(block)]
+        made.append(nn.functional.linear(states, block, own))
+    return torch.cat(made, dim=-1)
+
+
 def _copy(rows: StoredRows, source: Tensor, *_: Any) -> Any:
     """Other values in the place of a parameter's, as `load_state_dict` writes them; not through a view."""
     if not getattr(rows, "_is_param", False) or source.shape != rows.shape:
@@ -196,5 +215,6 @@ _LAZY: dict[Any, Callable[..., Any]] = {
     _aten.index_select.default: _index_select,
     _aten.index_fill.int_Scalar: _index_fill,
     _aten.select.int: _select,
+    _aten.embedding.default: _embedding,
     _aten.copy_.default: _copy,
 }

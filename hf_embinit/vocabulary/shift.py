@@ -124,9 +124,8 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
 
     None for a model that gives no logits over its vocabulary.
     """
-    inputs = {
-        "input_ids": ids if model.device.type == "meta" else ids.to(model.device)
-    }  # offloaded: hooks do
+    from_files = "disk" in (getattr(model, "hf_device_map", None) or {}).values()
+    inputs = {"input_ids": ids if from_files else ids.to(model.device)}  # hooks move them
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
     modes = [(module, module.training) for module in model.modules()]
@@ -135,6 +134,11 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
         with torch.no_grad():
             logits = getattr(model(**inputs), "logits", None)
     except Exception as error:
+        if from_files:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} cannot be run layer by layer from its files ({error}): load it with "
+                f"from_pretrained and give expand_vocabulary that, or leave --measure (prefixes=) out"
+            ) from error
         raise UnsupportedModelError(
             f"{type(model).__name__} cannot be run on token ids alone ({error}); "
             "prefixes=(), or no --measure, leaves the comparison out"

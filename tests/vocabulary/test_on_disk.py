@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers
 from builders.tiny_models import spread
 from builders.tiny_tokenizers import model, tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import hf_embinit
 from hf_embinit.errors import UnsupportedModelError, VocabularyWarning
-from hf_embinit.tables import EmbeddingTables, RowsOf, forward_passes
+from hf_embinit.tables import EmbeddingTables, RowsOf, StoredRows, forward_passes
 
 Change = Callable[[Any, Any], Any]
 TOKENS = [" zyxomma", " qorvex", " the zyx"]
@@ -122,6 +124,43 @@ def test_the_shift_is_that_of_a_loaded_model(slots: Any, prefixes: Any, folder: 
     assert shift(hf_embinit.open_checkpoint(folder), folder, prefixes, slots) == pytest.approx(loaded)
 
 
+@pytest.mark.needs("transformers>=5.16")
+def test_runs_read_tables_by_blocks_and_show_a_bar(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars: list[Any] = []
+    whole = StoredRows.whole
+
+    def small(rows: StoredRows) -> torch.Tensor:
+        assert rows.shape[0] * rows.shape[1] * rows.dtype.itemsize <= 1000, "more than a block"
+        return whole(rows)
+
+    class Bar(contextlib.nullcontext[Any]):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(self)
+            self.total, self.done, self.runs = options["total"], 0, []
+            bars.append(self)
+
+        def update(self, count: int) -> None:
+            self.done += count
+
+        def reset(self) -> None:
+            self.done = 0
+
+        def set_description(self, text: str) -> None:
+            self.runs.append(text)
+
+    ids = torch.arange(9)[None]
+    expected = AutoModelForCausalLM.from_pretrained(folder)(ids).logits
+    opened = hf_embinit.open_checkpoint(folder)
+    monkeypatch.setattr(transformers.utils.logging, "tqdm", Bar)
+    monkeypatch.setattr(StoredRows.blocks, "__defaults__", (700,))
+    monkeypatch.setattr(StoredRows, "whole", small)
+    with forward_passes(opened) as runs:
+        for _ in range(2):
+            torch.testing.assert_close(runs(ids).logits, expected)
+    bar = next(bar for bar in bars if bar.runs)
+    assert bar.runs == ["Run 1", "Run 2"] and bar.done == bar.total > 0
+
+
 @pytest.mark.needs(
     "transformers>=5.16"
 )  # before, it gives accelerate no model that is on the disk as a whole
@@ -136,9 +175,21 @@ def test_the_shift_of_an_offloaded_model(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.needs("transformers>=5.16")
 def test_weights_are_read_when_they_are_used(folder: Path) -> None:
     with forward_passes(hf_embinit.open_checkpoint(folder)) as runs:
-        assert all(parameter.is_meta for parameter in runs.parameters())
+        assert all(parameter.is_meta or isinstance(parameter, StoredRows) for parameter in runs.parameters())
         assert runs(torch.arange(9)[None]).logits.isfinite().all()
-        assert all(parameter.is_meta for parameter in runs.parameters())
+        assert all(parameter.is_meta or isinstance(parameter, StoredRows) for parameter in runs.parameters())
+
+
+@pytest.mark.needs("transformers>=5.16")
+def test_a_model_that_does_not_run_layer_by_layer_is_said(tmp_path: Path) -> None:
+    words = tokenizer("byte_level")
+    layers = dict.fromkeys(("num_encoder_layers", "num_decoder_layers"), 1)
+    heads = dict.fromkeys(("num_encoder_attention_heads", "num_decoder_attention_heads"), 2)
+    config = transformers.ProphetNetConfig(vocab_size=len(words), hidden_size=32, **layers, **heads)
+    transformers.ProphetNetForConditionalGeneration(config).save_pretrained(tmp_path)
+    opened = hf_embinit.open_checkpoint(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=r"run layer by layer .*: load it with from_pretrained"):
+        hf_embinit.expand_vocabulary(opened, words, TOKENS, prefixes=["the cat sees"])
 
 
 @pytest.mark.parametrize("name", ["reversed", "shuffled_embeddings+reversed", "clean_embeddings"])
