@@ -2,17 +2,19 @@
 
     python tests/benchmarks/bench_on_disk.py
     python tests/benchmarks/bench_on_disk.py --gib 15 --shards 30 --repeats 1 --folder /data/tmp
+    python tests/benchmarks/bench_on_disk.py --only copy expand --repeats 7
 
 Writes a sharded Llama in bfloat16 with an untied head to a temporary folder, and an adapter with LoRA on all
 of its attention. It is copied (nothing changes), expanded, expanded with the KL divergence measured on one
-text, and merged with the adapter in processes of their own. Right before each, `cp -r` copies it; before
-either the disk is synced and the files leave the cache, whose state would decide otherwise: the ratio of the
-two times counts, the median of all repeats. The time is that of the work, without starting Python and
-importing. Each process may have `--limit` GiB of data in memory and no more (RLIMIT_DATA, which counts
-private pages whether touched or not; it does not fit the measured one, which maps all files). Beside the
-highest resident set stands what it is beyond Python, torch and transformers before any work. Targets: a
-copied folder in 1.15 times the bytes and seconds of `cp -r`; 256 MiB beyond the process, and 1 GiB in all.
-Where the model is measured, memory holds its largest layer and the tables, before and after.
+text, and merged with the adapter in processes of their own. Right before each, `cp -r` copies it, and the
+ratio of the two times counts, the median of all repeats, once from a cold cache (before either the disk is
+synced and the files leave the cache) and once from a warm one (they are read before either). The time is that
+of the work, without starting Python and importing. Each process may have `--limit` GiB of data in memory and
+no more (RLIMIT_DATA, which counts private pages whether touched or not; it does not fit the measured one,
+which maps all files). Beside the highest resident set stands what it is beyond Python, torch and transformers
+before any work. Targets: a copied folder in 1.15 times the bytes and seconds of `cp -r`; 256 MiB beyond the
+process, and 1 GiB in all. Where the model is measured, memory holds its largest layer and the logits, before
+and after.
 """
 
 from __future__ import annotations
@@ -65,6 +67,7 @@ if what == "merge":
 save_checkpoint(model, target, link=what.endswith("--link"))
 print(time.perf_counter() - start, before, resident("VmHWM"))
 """
+CACHES = ("cold", "warm")
 KINDS = ("copy", "expand", "expand --link", "measured", "merge")
 
 
@@ -131,12 +134,15 @@ def write_tokenizer(folder: Path, rows: int) -> None:
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder)
 
 
-def forget(folder: Path) -> None:
-    """Takes the files of a folder out of the cache, so that the disk is read."""
+def prepare(folder: Path, cache: str) -> None:
+    """Takes the files of a folder out of the cache, so that the disk is read; or into it."""
     os.sync()
     for path in folder.iterdir():
         with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if cache == "cold":
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            while cache == "warm" and file.read(2**24):
+                pass
 
 
 def main() -> None:
@@ -150,6 +156,9 @@ def main() -> None:
     parser.add_argument("--init", default="mean")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--limit", type=float, default=1.0, help="GiB of data of each process")
+    parser.add_argument(
+        "--only", nargs="+", choices=KINDS, default=KINDS, metavar="KIND", help=", ".join(KINDS)
+    )
     parser.add_argument("--folder", help="where to write; needs twice --gib")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=args.folder) as temporary:
@@ -160,32 +169,31 @@ def main() -> None:
         write_tokenizer(top / "adapter" / "tokenizer", args.rows)
         table = args.rows * args.width * 2 / 2**20
         print(f"{size / 2**30:.1f} GiB in {args.shards} files, two tables of {table:.0f} MiB, {args.init}")
-        ratios: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        ratios: dict[str, dict[str, list[float]]] = {kind: {c: [] for c in CACHES} for kind in args.only}
         memory = dict.fromkeys(KINDS, (0.0, 0.0))
-        for _ in range(args.repeats):
-            for kind in KINDS:
-                forget(model)
-                start = time.perf_counter()
-                subprocess.run(["cp", "-r", model, new], check=True)
-                of_cp = time.perf_counter() - start
-                shutil.rmtree(new)
-                forget(model)
-                words = [kind, str(model), str(new), str(top / "adapter"), args.init, str(args.limit)]
-                done = subprocess.run([sys.executable, "-c", WORK, *words], stdout=subprocess.PIPE, text=True)
-                if done.returncode:
-                    raise SystemExit(f"{kind} failed")
-                seconds, before, most = map(float, done.stdout.split()[-3:])
-                ratios[kind].append(seconds / of_cp)
-                memory[kind] = max(memory[kind], (most, most - before))
-                written = sum(p.stat().st_size for p in new.iterdir() if p.stat().st_nlink == 1)
-                shutil.rmtree(new)
-                print(f"{kind:>14} {seconds:>7.1f} s, cp -r {of_cp:.1f} s, {written / size:.3f}x its bytes")
+        for kind, cache in [(k, c) for _ in range(args.repeats) for k in args.only for c in CACHES]:
+            prepare(model, cache)
+            start = time.perf_counter()
+            subprocess.run(["cp", "-r", model, new], check=True)
+            of_cp = time.perf_counter() - start
+            shutil.rmtree(new)
+            prepare(model, cache)
+            words = [kind, str(model), str(new), str(top / "adapter"), args.init, str(args.limit)]
+            done = subprocess.run([sys.executable, "-c", WORK, *words], stdout=subprocess.PIPE, text=True)
+            if done.returncode:
+                raise SystemExit(f"{kind} failed")
+            seconds, before, most = map(float, done.stdout.split()[-3:])
+            ratios[kind][cache].append(seconds / of_cp)
+            memory[kind] = max(memory[kind], (most, most - before))
+            written = sum(p.stat().st_size for p in new.iterdir() if p.stat().st_nlink == 1)
+            shutil.rmtree(new)
+            print(
+                f"{kind:>14} {cache} {seconds:>7.1f} s, cp -r {of_cp:.1f} s, {written / size:.3f}x its bytes"
+            )
         for kind, found in ratios.items():
             most, beyond = memory[kind]
-            ratio = statistics.median(found)
-            print(
-                f"{kind:>14} {ratio:.2f}x seconds, {most:.0f} MiB resident, {beyond:.0f} beyond the imports"
-            )
+            times = ", ".join(f"{statistics.median(found[cache]):.2f}x seconds {cache}" for cache in CACHES)
+            print(f"{kind:>14} {times}, {most:.0f} MiB resident, {beyond:.0f} beyond the imports")
 
 
 if __name__ == "__main__":
