@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-BLOCK_ENTRIES = 2**25
-"""Cosines that are held at a time: 128 MiB in float32."""
+BLOCK_ENTRIES = 2**22
+"""Cosines that are held at a time: 16 MiB in float32. Blocks of 128 MiB take longer, products included."""
 
 _GROUP = 32
 """Columns of which the highest score is looked at first."""
@@ -36,9 +36,9 @@ def softmax_weights(queries: Tensor, anchors: Tensor, *, neighbors: int, tempera
     Minixhofer, Paischer & Rekabsaz 2022, Eq. 3. Of equal cosines the first anchor counts.
     """
 
-    def weigh(cosines: Tensor) -> tuple[Tensor, Tensor]:
+    def weigh(cosines: Tensor) -> Entries:
         best, columns = top(cosines, neighbors)
-        return torch.softmax(best / temperature, dim=1), columns
+        return _sparse(torch.softmax(best / temperature, dim=1), columns)
 
     return _entries(queries, anchors, weigh)
 
@@ -46,14 +46,9 @@ def softmax_weights(queries: Tensor, anchors: Tensor, *, neighbors: int, tempera
 def sparsemax_weights(queries: Tensor, anchors: Tensor) -> Entries:
     """Of each query the point of the simplex that is nearest to its cosines: few anchors, weights above 0.
 
-    Martins & Astudillo 2016, Algorithm 1.
+    Martins & Astudillo 2016, Eq. 2.
     """
-
-    def weigh(cosines: Tensor) -> tuple[Tensor, Tensor]:
-        values, columns = sparsemax_top(cosines)
-        return values, columns
-
-    return _entries(queries, anchors, weigh)
+    return _entries(queries, anchors, sparsemax)
 
 
 def linear_weights(queries: Tensor, anchors: Tensor, *, neighbors: int | None = None) -> Entries:
@@ -62,29 +57,53 @@ def linear_weights(queries: Tensor, anchors: Tensor, *, neighbors: int | None = 
     Ostendorff & Rehm 2023, Eq. 2. A sum within 1e-6 of zero gives no weight.
     """
 
-    def weigh(cosines: Tensor) -> tuple[Tensor, Tensor]:
+    def weigh(cosines: Tensor) -> Entries:
         best, columns = top(cosines, neighbors or cosines.shape[1])
         total = best.sum(1, keepdim=True)
-        return torch.where(total.abs() > 1e-6, best / total, 0.0), columns
+        return _sparse(torch.where(total.abs() > 1e-6, best / total, 0.0), columns)
 
     return _entries(queries, anchors, weigh)
 
 
-def sparsemax_top(scores: Tensor, guess: int = 64) -> tuple[Tensor, Tensor]:
-    """The weights above zero that sparsemax gives to each row of `scores` `[B, U]`, and their columns, padded
-    with zeros to the longest: both `[B, K]`.
+def sparsemax(scores: Tensor) -> Entries:
+    """The weights above zero that sparsemax gives to each row of `scores` `[B, U]`; nothing is sorted.
 
-    Only the `guess` highest scores are sorted; rows whose support may be longer are done again with more.
+    The threshold of some of the scores is no higher than that of all. So the highest ones of groups of
+    groups bound it from below, and only groups that reach the bound are looked into.
     """
-    size = min(guess, scores.shape[1])
-    best, columns = _best(scores, size)
-    numbers = torch.arange(1, size + 1, dtype=scores.dtype, device=scores.device)
-    inside = 1 + numbers * best > best.cumsum(1)  # true for a first part of each row
-    support = inside.sum(1)
-    if size < scores.shape[1] and bool((support == size).any()):
-        return sparsemax_top(scores, guess * 4)
-    threshold = (best.cumsum(1).gather(1, support[:, None] - 1) - 1) / support[:, None]
-    return (best - threshold).clamp_min_(0), columns
+    size = max(1, min(_GROUP, scores.shape[1] // (2 * _GROUP)))
+    grouped, rest = _grouped(scores, size)
+    highest = grouped.amax(1)
+    bound = _threshold(_grouped(highest, max(1, highest.shape[1] // _GROUP))[0].amax(1))
+    rows, group = (highest > bound[:, None]).nonzero().unbind(1)
+    found = grouped.transpose(1, 2)[rows, group]
+    pair, member = (found > bound[rows, None]).nonzero().unbind(1)
+    row, column = (rest > bound[:, None]).nonzero().unbind(1)
+    values = torch.cat([found[pair, member], rest[row, column]])
+    rows = torch.cat([rows[pair], row])
+    columns = torch.cat([group[pair] + member * grouped.shape[2], column + grouped[0].numel()])
+    kept = torch.zeros_like(rows, dtype=torch.bool)
+    while not bool(kept.all()):  # Michelot 1986: what lies below the threshold of the others goes
+        sums = torch.zeros(len(bound), dtype=torch.float64, device=rows.device)
+        sums.index_add_(0, rows, values.double())
+        bound = ((sums - 1) / torch.bincount(rows, minlength=len(bound))).to(values.dtype)
+        kept = values > bound[rows]
+        rows, columns, values = rows[kept], columns[kept], values[kept]
+    return rows, columns, values - bound[rows]
+
+
+def _grouped(scores: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """`scores` `[B, U]` as `[B, size, G]`, where `[:, :, g]` is a group, and the columns that are left over:
+    column `g + i * G` is member `i` of group `g`, which makes the highest of each group fast to find."""
+    groups = scores.shape[1] // size
+    return scores[:, : groups * size].unflatten(1, (size, groups)), scores[:, groups * size :]
+
+
+def _threshold(scores: Tensor) -> Tensor:
+    """What sparsemax subtracts from each row of `scores` `[B, U]`, `[B]`: Martins & Astudillo 2016,
+    Algorithm 1."""
+    sums = scores.sort(dim=1, descending=True).values.cumsum(1) - 1
+    return (sums / torch.arange(1, scores.shape[1] + 1, device=scores.device)).amax(1)
 
 
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -93,14 +112,14 @@ def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     They lie in the groups of columns whose highest scores are highest: `topk` over whole rows takes longer
     than the product that made them.
     """
-    groups = scores.shape[1] // _GROUP
+    grouped, rest = _grouped(scores, _GROUP)
+    groups = grouped.shape[2]
     if groups < 4 * count:
         return scores.topk(count, dim=1)
-    grouped = scores[:, : groups * _GROUP].unflatten(1, (groups, _GROUP))
-    chosen = grouped.amax(2).topk(count, dim=1).indices[..., None]
-    rest = torch.arange(groups * _GROUP, scores.shape[1], device=scores.device).expand(len(scores), -1)
-    inside = torch.arange(_GROUP, device=scores.device)
-    columns = torch.cat([(chosen * _GROUP + inside).flatten(1), rest], dim=1)
+    chosen = grouped.amax(1).topk(count, dim=1).indices
+    members = torch.arange(0, groups * _GROUP, groups, device=scores.device)
+    left = torch.arange(groups * _GROUP, scores.shape[1], device=scores.device).expand(len(rest), -1)
+    columns = torch.cat([(chosen[:, :, None] + members).flatten(1), left], dim=1)
     values, place = scores.gather(1, columns).topk(count, dim=1)
     return values, columns.gather(1, place)
 
@@ -120,14 +139,17 @@ def top(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return values, columns
 
 
-def _entries(queries: Tensor, anchors: Tensor, weigh: Callable[[Tensor], tuple[Tensor, Tensor]]) -> Entries:
-    rows, columns, values = [], [], []
+def _sparse(weights: Tensor, columns: Tensor) -> Entries:
+    """The entries of weights `[B, K]` that are not zero, and their columns `[B, K]`."""
+    rows, place = weights.nonzero().unbind(1)
+    return rows, columns[rows, place], weights[rows, place]
+
+
+def _entries(queries: Tensor, anchors: Tensor, weigh: Callable[[Tensor], Entries]) -> Entries:
+    """What `weigh` makes of each block of cosines `[B, U]`, together."""
+    parts = [(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), torch.empty(0))]
     for first, cosines in cosine_blocks(queries, anchors):
-        weights, chosen = weigh(cosines)
-        kept = weights != 0
-        rows.append(first + kept.nonzero()[:, 0])
-        columns.append(chosen[kept])
-        values.append(weights[kept])
-    if not rows:
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64), torch.empty(0)
-    return torch.cat(rows), torch.cat(columns), torch.cat(values)
+        rows, columns, values = weigh(cosines)
+        parts.append((rows + first, columns, values))
+    rows, columns, values = (torch.cat(part) for part in zip(*parts, strict=True))
+    return rows, columns, values

@@ -8,7 +8,7 @@ from hf_embinit.retokenize.similarity import (
     Entries,
     linear_weights,
     softmax_weights,
-    sparsemax_top,
+    sparsemax,
     sparsemax_weights,
     top,
 )
@@ -70,13 +70,16 @@ def test_sparsemax_is_the_nearest_point_of_the_simplex() -> None:
         )
 
 
-def test_sparsemax_with_a_long_support_is_the_same_whatever_is_sorted_first() -> None:
-    scores = drawn(5, 300) * 0.005
-    short, long = sparsemax_top(scores, guess=2), sparsemax_top(scores, guess=300)
-    first, second = torch.zeros(5, 300), torch.zeros(5, 300)
-    first.scatter_(1, short[1], short[0])
-    second.scatter_(1, long[1], long[0])
-    assert torch.allclose(first, second, atol=1e-6) and int((second > 0).sum(1).min()) > 64
+@pytest.mark.parametrize("columns", [1, 2, 31, 63, 64, 127, 300, 2011, 5000])
+@pytest.mark.parametrize("scale", [0.005, 0.3])
+def test_sparsemax_is_that_of_all_scores_whatever_groups_they_lie_in(columns: int, scale: float) -> None:
+    scores = drawn(7, columns) * scale
+    scores[3] = scores[3, 0]  # all equal
+    found = dense(sparsemax(scores), (7, columns))
+    ordered = scores.double().sort(dim=1, descending=True).values
+    threshold = ((ordered.cumsum(1) - 1) / torch.arange(1, columns + 1)).amax(1, keepdim=True)
+    assert torch.allclose(found.double(), (scores - threshold).clamp_min(0), atol=2e-6)
+    assert torch.allclose(found.sum(1), torch.ones(7), atol=1e-3)  # float32 times 5000
 
 
 def test_linear_weights_keep_negative_cosines_and_sum_to_one() -> None:
