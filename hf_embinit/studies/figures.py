@@ -1,13 +1,16 @@
-"""Figures of a study: mean curves over seeds, and bars of a grid of settings."""
+"""Figures of a study: mean curves over seeds, bars of a grid of settings, rankings of methods."""
 
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..drawing import PALETTE, new_figure, save_figure
+from ..drawing import PALETTE, new_figure, save_figure, shrink_picture
+from .comparisons import t_interval
 
 _DASHES = ("-", "--", "-.", ":")
 
@@ -100,3 +103,87 @@ def plot_bars(
     figure.supxlabel(f"Bars: ours ({ours}). Diamonds: the paper's, at its own settings.", fontsize="small")
     value, name = max((f[0], f"{group}, {bar}") for group, of in groups.items() for bar, f in of.items())
     return save_figure(figure, path, f"{title}\nhighest: {name} ({value:.1f})".strip())
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The methods of one setting, to be ranked by the first of one or two values of the same unit."""
+
+    title: str
+    values: Sequence[str]
+    better: str
+    """`higher` or `lower`."""
+    rows: Mapping[str, Sequence[Mapping[int, float]]]
+    """For each method and value the numbers by seed; a value may have none."""
+    digits: int = 3
+
+    def ranked(self) -> list[str]:
+        """The methods, the best mean of the first value first."""
+        sign = -1 if self.better == "higher" else 1
+        return sorted(self.rows, key=lambda name: sign * statistics.fmean(self.rows[name][0].values()))
+
+    def finding(self) -> str:
+        """The setting, its best method with its mean, and the methods that cannot be told from it: the 95% t
+        interval of their difference over the same seeds holds 0."""
+        first, *others = self.ranked()
+        best = self.rows[first][0]
+        said = f"{self.title}: {first} is best ({statistics.fmean(best.values()):.{self.digits}f}"
+        level = []
+        for name in others:
+            other = self.rows[name][0]
+            interval = t_interval([best[s] - other[s] for s in best.keys() & other.keys()] or [0.0])
+            if interval and interval[0] <= 0 <= interval[1]:
+                level.append(name)
+        if len(best) == 1:
+            return f"{said}, one seed)"
+        more = f" and {len(level) - 1} more" if len(level) > 1 else ""
+        return f"{said})" + (f", not told from {level[0]}{more}" if level else "")
+
+
+_ROW_HEIGHT, _LABEL_WIDTH = 0.29, 44
+"""Inches that a method takes in a ranking, and letters of its name on a line."""
+
+
+def plot_rankings(rankings: Sequence[Ranking], path: str | Path, *, title: str = "") -> Path:
+    """Writes a PNG with a panel for each setting, two beside each other: its methods, the best at the top,
+    with the mean over seeds and its 95% t interval; means of one seed are hollow."""
+    pairs = [rankings[i : i + 2] for i in range(0, len(rankings), 2)]
+    heights = [1.1 + _ROW_HEIGHT * max(len(one.rows) for one in pair) for pair in pairs]
+    figure, axes = new_figure(
+        12.0, sum(heights) + 0.8, columns=2, rows=len(pairs), gridspec_kw={"height_ratios": heights}
+    )
+    for ax, ranking in zip(axes.flat, rankings, strict=False):
+        draw_ranking(ax, ranking)
+    for ax in axes.flat[len(rankings) :]:
+        ax.set_axis_off()
+    figure.supxlabel(
+        "The best method is at the top of each panel, whose title names it. Points: mean over seeds. Lines: its "
+        "95% t interval. Hollow: one seed. Not told from: the interval of the difference over the same seeds "
+        "holds 0."
+    )
+    return shrink_picture(save_figure(figure, path, title))
+
+
+def draw_ranking(ax: Any, ranking: Ranking) -> None:
+    """One panel of `plot_rankings`."""
+    names = ranking.ranked()
+    for number, value in enumerate(ranking.values):
+        color, marker = PALETTE[number], "os"[number % 2]
+        for place, name in enumerate(names):
+            numbers = list(ranking.rows[name][number].values())
+            if not numbers:
+                continue
+            interval = t_interval(numbers)
+            if interval:
+                ax.plot(interval, (place, place), color=color, linewidth=1.4, solid_capstyle="butt")
+            fill = color if interval else "white"
+            ax.plot(
+                statistics.fmean(numbers), place, marker, color=color, markerfacecolor=fill, markersize=5.5
+            )
+        ax.plot([], [], marker, color=color, label=value)
+    ax.set_yticks(range(len(names)), [textwrap.fill(name, _LABEL_WIDTH) for name in names], fontsize=8)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlabel(f"{' and '.join(ranking.values)}: {ranking.better} is better")
+    ax.set_title(textwrap.fill(ranking.finding(), 66), fontsize=10)
+    if len(ranking.values) > 1:
+        ax.legend(frameon=False, loc="upper right" if ranking.better == "lower" else "lower right")

@@ -12,7 +12,7 @@ from tokenizers.models import WordPiece
 from transformers import PreTrainedTokenizerFast
 
 from ..records import write_text
-from .figures import plot_bars, plot_mean_curves
+from .figures import Ranking, plot_bars, plot_mean_curves, plot_rankings
 from .scheduling import Launch, estimate_seconds, outcome_of
 from .scores import Scores, gather
 from .study import Study, list_studies, load_study
@@ -86,11 +86,10 @@ def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str
     """Writes `table.md`, `table.csv`, `table.tex` and the figure into `folder`; returns the page."""
     scores = gather(study, launch)
     figures = []
-    kind = study.file.figure.get("kind")
+    kinds = {"curves": _draw_curves, "bars": _draw_bars, "rankings": _draw_rankings}
+    draw = kinds.get(study.file.figure.get("kind", ""))
     path = folder / "figures" / f"{study.name}.png"
-    if (kind == "curves" and _draw_curves(study, scores, path)) or (
-        kind == "bars" and _draw_bars(study, scores, path)
-    ):
+    if draw is not None and draw(study, scores, path):
         figures.append(f"figures/{path.name}")
     page = markdown(study, scores, command, figures)
     write_text(folder / "table.csv", csv_table(study, scores))
@@ -131,6 +130,28 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
     if groups:
         plot_bars(groups, path, label=title, legend=study.file.figure.get("legend"), title=study.title)
     return bool(groups)
+
+
+def _draw_rankings(study: Study, scores: list[Scores], path: Path) -> bool:
+    """A panel for each column in which two rows or more have one of the figure's values."""
+    wanted = study.file.figure["values"]
+    rankings = []
+    for name, column in study.columns.items():
+        cells = [s for s in scores if s.cell.column == name]
+        values = cells[0].cell.values if cells else []
+        shown = [i for i, value in enumerate(values) if value.title in wanted and value.better]
+        rows = {
+            study.rows[s.cell.row].title: [s.by_seed[i] for i in shown]
+            for s in cells
+            if shown and s.by_seed[shown[0]]
+        }
+        if len(rows) > 1:
+            first = values[shown[0]]
+            titles = [values[i].title for i in shown]
+            rankings.append(Ranking(column.title, titles, str(first.better), rows, first.digits))
+    if rankings:
+        plot_rankings(rankings, path, title=study.title)
+    return bool(rankings)
 
 
 def write_smoke_files(folder: Path) -> Path:

@@ -11,9 +11,11 @@ import pytest
 import scipy.stats
 from builders.studies import STUDY
 
+from hf_embinit.drawing import new_figure
 from hf_embinit.studies import report as study_report
 from hf_embinit.studies import tables as study_tables
 from hf_embinit.studies.comparisons import Difference, rank_agreement, t_interval
+from hf_embinit.studies.figures import Ranking, draw_ranking
 from hf_embinit.studies.scheduling import execute, run_here
 from hf_embinit.studies.scores import field_value, gather
 from hf_embinit.studies.study import load_study
@@ -99,6 +101,36 @@ def test_the_page_is_written_with_its_figure(finished, tmp_path) -> None:
     assert (tmp_path / "t" / "figures" / "curves.png").stat().st_size > 5000
     assert (tmp_path / "t" / "table.md").read_text() in page
     assert {p.name for p in (tmp_path / "t").iterdir()} == {"table.md", "table.csv", "table.tex", "figures"}
+
+
+def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(finished, tmp_path) -> None:
+    rows = {
+        "far": [{1: 0.1, 2: 0.12}, {}],
+        "once": [{1: 0.99}, {1: 0.9}],
+        "near": [{1: 0.9, 2: 0.93}, {1: 0.7}],
+        "best": [{1: 0.86, 2: 0.98}, {}],
+    }
+    ranking = Ranking("German", ["accuracy", "trained"], "higher", rows, 2)
+    assert ranking.ranked() == ["once", "best", "near", "far"]
+    assert ranking.finding() == "German: once is best (0.99, one seed)"
+    several = Ranking("German", ["accuracy"], "higher", {k: v for k, v in rows.items() if k != "once"}, 2)
+    assert several.finding() == "German: best is best (0.92), not told from near"
+    lower = Ranking("German", ["loss"], "lower", rows, 2)
+    assert lower.finding() == "German: far is best (0.11)" and lower.ranked()[-1] == "once"
+
+    _, ((ax,),) = new_figure(6, 4)
+    draw_ranking(ax, ranking)
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["once", "best", "near", "far"]
+    points = [line for line in ax.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    hollow = [line.get_markerfacecolor() == "white" for line in points]
+    assert hollow == [True, False, False, False]
+    assert ax.get_xlabel() == "accuracy and trained: higher is better"
+
+    study, launch = finished
+    study.file.figure = {"kind": "rankings", "values": ["BLEU"]}
+    page = study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    assert "![A toy](figures/toy.png)" in page
+    assert (tmp_path / "t" / "figures" / "toy.png").stat().st_size > 5000
 
 
 def test_the_best_grid_point_is_shown_and_all_are_kept(toy) -> None:
