@@ -87,7 +87,9 @@ VARIANTS: dict[str, Callable[[RetokenizeContext], Coefficients]] = {
 CURRENT = {"name": "trans_tokenizer"}
 
 
-@register_initializer("variant", summary="of this script", reference="", purpose="tokenizer", needs=("parallel",))
+@register_initializer(
+    "variant", summary="of this script", reference="", purpose="tokenizer", needs=("parallel",)
+)
 def variant(context: RetokenizeContext) -> Coefficients:
     return VARIANTS[CURRENT["name"]](context)
 
