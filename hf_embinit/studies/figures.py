@@ -157,9 +157,9 @@ def plot_rankings(rankings: Sequence[Ranking], path: str | Path, *, title: str =
     for ax in axes.flat[len(rankings) :]:
         ax.set_axis_off()
     figure.supxlabel(
-        "The best method is at the top of each panel, whose title names it. Points: mean over seeds. Lines: its "
-        "95% t interval. Hollow: one seed. Not told from: the interval of the difference over the same seeds "
-        "holds 0."
+        "The best method is at the top of each panel, whose title names it. Points: mean over seeds. Lines: "
+        "its 95% t interval. Hollow: one seed. Not told from: the interval of the difference over the same "
+        "seeds holds 0."
     )
     return shrink_picture(save_figure(figure, path, title))
 

@@ -3,8 +3,8 @@
     python tests/benchmarks/bench_alignment_variants.py --seeds 1 2 3
     python tests/benchmarks/bench_alignment_variants.py --seeds 1 2 3 --nli path/to/classifier
 
-The German column of the study `retokenize` (and with `--nli` a classifier on its NLI column): MiniLM gets German
-word-pieces from 25,000 pairs of Tatoeba and Multi30k in HF_EMBINIT_DATA. The counts of `trans_tokenizer` are
+The German column of the study `retokenize` (and with `--nli` a classifier on its NLI column): MiniLM gets
+German word-pieces from 25,000 pairs of Tatoeba and Multi30k in HF_EMBINIT_DATA. The counts of `trans_tokenizer` are
 computed once a seed and changed in one way each. Prints the score of each seed and the paired difference to
 `trans_tokenizer` with its 95% t interval. One variant changes rows after they are made: `norms` gives them
 the mean norm of the old rows that they are made of.
@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from hf_embinit.initializers import register_initializer
 from hf_embinit.retokenize import Coefficients, RetokenizeContext, Step, piece_means
 from hf_embinit.retokenize import from_parallel as fp
-from hf_embinit.initializers import register_initializer
 from hf_embinit.studies import t_interval
 from hf_embinit.tasks import retokenizing, trials
 from hf_embinit.vocabulary import replace_tokenizer
