@@ -4,10 +4,10 @@
     python tests/benchmarks/bench_alignment_variants.py --seeds 1 2 3 --nli path/to/classifier
 
 The German column of the study `retokenize` (and with `--nli` a classifier on its NLI column): MiniLM gets
-German word-pieces from 25,000 pairs of Tatoeba and Multi30k in HF_EMBINIT_DATA. The counts of `trans_tokenizer` are
-computed once a seed and changed in one way each. Prints the score of each seed and the paired difference to
-`trans_tokenizer` with its 95% t interval. One variant changes rows after they are made: `norms` gives them
-the mean norm of the old rows that they are made of.
+German word-pieces from 25,000 pairs of Tatoeba and Multi30k in HF_EMBINIT_DATA. The counts of
+`trans_tokenizer` are computed once a seed and changed in one way each. Prints the score of each seed and the
+paired difference to `trans_tokenizer` with its 95% t interval. One variant changes rows after they are made:
+`norms` gives them the mean norm of the old rows that they are made of.
 """
 
 from __future__ import annotations
