@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from builders.command_line import embinit, save_bert
 from builders.retokenizing import word_tokenizer
 from builders.tiny_tokenizers import model, tokenizer
-from transformers import AutoTokenizer
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 import hf_embinit
 
@@ -109,3 +111,72 @@ def test_languages_that_do_not_fit_are_one_line_and_write_nothing(
     code, _, error = embinit(capsys, "retokenize", "model", "new", *flags, "--output_dir", "out")
     assert code == 1 and message in error and len(error.strip().splitlines()[-1]) < 400
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["model", "german", "--dictionary", "empty.tsv"], "empty.tsv has no pair of texts: it is empty"),
+        (["model", "german", "--parallel", "blank.tsv"], "blank.tsv has no pair of texts: it is empty"),
+        (["broken", "german", "--parallel", "pairs.tsv"], "NaN or infinite entries, the first at id 6: "),
+        (
+            ["model", "german", "--parallel", "pairs.tsv", "--tokenizer", "large"],
+            "has ids up to 899, but the",
+        ),
+        (["model", "unknown", "--parallel", "zorg.tsv"], "cannot read 'zorg qux', as it has no unknown"),
+        (["model", "german", "--parallel", "pairs.tsv", "--pad_to_multiple_of", "1000000000000"], "GiB are"),
+        (["model", "german", "--donor", "./donor"], "made with another tokenizer"),
+        (["model", "slow", "--texts", "pairs.tsv"], "'align' needs a fast tokenizer"),
+        (["model", "german", "--init", "random"], "have no token in common, and 'random' finds no other"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_the_checkpoint_as_it_is(
+    words: list[str], message: str, bad_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def digests() -> dict[str, str]:
+        files = sorted(path for path in bad_folder.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    before = digests()
+    code, _, error = embinit(capsys, "retokenize", *words, "--output_dir", "out")
+    assert code == 1 and message in error.strip().splitlines()[-1], error
+    assert digests() == before and "Traceback" not in error
+
+
+@pytest.fixture
+def bad_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Checkpoints, tokenizers and pairs that do not go together."""
+    monkeypatch.chdir(tmp_path)
+    english, german = word_tokenizer(["the", "dog", "runs"]), word_tokenizer(["der", "hund", "rennt"])
+    bert = model("bert", len(english))
+    bert.save_pretrained("model")
+    bert.get_input_embeddings().weight.data[-1] = float("nan")
+    bert.save_pretrained("broken")
+    backend = Tokenizer(models.WordLevel({"the": 0, "zorg": 1, "blip": 2}))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    unknown = PreTrainedTokenizerFast(tokenizer_object=backend)
+    model("llama", 320).save_pretrained("donor")
+    tokenizers = {
+        "model": english,
+        "broken": english,
+        "german": german,
+        "large": tokenizer("byte_level", 900),
+    }
+    tokenizers |= {"unknown": unknown, "donor": tokenizer("byte_level"), "slow": ByT5Tokenizer()}
+    for name, one in tokenizers.items():
+        one.save_pretrained(name)
+    Path("empty.tsv").write_text("")
+    Path("blank.tsv").write_text("\n\n")
+    Path("pairs.tsv").write_text("dog\thund\nruns\trennt\nthe\tder\n")
+    Path("zorg.tsv").write_text("the\tzorg qux\n")
+    return tmp_path
+
+
+def test_a_slow_tokenizer_and_one_without_an_unknown_token_serve(
+    bad_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told, error = embinit(capsys, "retokenize", "model", "unknown", "--output_dir", "out")
+    assert code == 0 and "1 overlap, 2 random" in told
+    assert "more than half of the new rows are at random (2 of 3)" in error
+    code, told, _ = embinit(capsys, "retokenize", "donor", "slow", "--output_dir", "bytes")
+    assert code == 0 and "overlap" in told and "random" not in told
