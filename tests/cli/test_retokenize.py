@@ -172,6 +172,7 @@ def bad_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.filterwarnings("default::hf_embinit.errors.VocabularyWarning")
 def test_a_slow_tokenizer_and_one_without_an_unknown_token_serve(
     bad_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
