@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataNotFoundError, NoSafetensorsError
+from ..errors import DataNotFoundError, NoSafetensorsError, UnsupportedModelError
 from .command import flag
 
 if TYPE_CHECKING:
@@ -36,17 +37,21 @@ def add_model_flags(parser: ArgumentParser, *, required: bool = True) -> None:
 def load_model(args: Namespace, *, config_only: bool = False) -> PreTrainedModel:
     """The model as the first class in its config's `architectures`, head included.
 
-    With `config_only` the class draws it anew from `--seed`.
+    Its files are checked against their index and the config before, which transformers does in part. With
+    `config_only` the class draws it anew from `--seed`.
     """
     import torch
     from transformers import AutoConfig
 
     from ..hub import load_pretrained, model_class
+    from ..tables import open_checkpoint
 
     code = {"trust_remote_code": args.trust_remote_code}
     config = load_pretrained(AutoConfig, args.model, f"model {args.model!r}", **code)
     found = model_class(config)
     if not config_only:
+        with contextlib.suppress(NoSafetensorsError, UnsupportedModelError):
+            open_checkpoint(args.model, **code)
         safe = None if args.allow_pickle else True
         return load_pretrained(found, args.model, f"model {args.model!r}", use_safetensors=safe, **code)
     with torch.random.fork_rng():

@@ -58,11 +58,15 @@ def _merge(args: Namespace) -> Answer:
 
 def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
     """The rows of a base, what it is with the adapter in it, and the tokenizer of both."""
+    from ..manifest import warn_of_another_tokenizer
     from ..vocabulary import merge_adapter
 
     old = model.get_input_embeddings().num_embeddings
     adapted, tokenizer = _with_adapter(model, args.adapter), _tokenizer(args)
-    return old, merge_adapter(adapted, tokenizer if _brings_tokenizer(args) else None), tokenizer
+    if _brings_tokenizer(args):
+        return old, merge_adapter(adapted, tokenizer), tokenizer
+    warn_of_another_tokenizer(model, tokenizer)
+    return old, merge_adapter(adapted), tokenizer
 
 
 def _with_adapter(model: Any, adapter: str) -> Any:

@@ -74,6 +74,8 @@ def save_checkpoint(
         )
     with whole_folder(folder) as hidden:
         if stored is None:
+            needed = sum(p.numel() * p.dtype.itemsize for p in model.parameters())
+            _require_room(needed, hidden, "choose a folder on another disk")
             model.save_pretrained(hidden)
         else:
             _write(model, stored, hidden, link, tokenizer is None)
@@ -136,12 +138,7 @@ def _write(
             plan.linked = plan.unchanged and _linked(plan.shard.path, folder / plan.shard.path.name)
     alongside = [path for path in sorted(source.iterdir()) if _goes_along(path, with_tokenizer)]
     needed = sum(plan.size for plan in plans if not plan.linked) + sum(p.stat().st_size for p in alongside)
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise RunFolderError(
-            f"the disk of --output_dir has {free / 2**30:,.2f} GiB left, but the checkpoint needs "
-            f"{needed / 2**30:,.2f} GiB: choose a folder on another disk, or --link untouched files"
-        )
+    _require_room(needed, folder, "choose a folder on another disk, or --link untouched files")
     with logging.tqdm(total=needed, unit="B", unit_scale=True, desc="Writing", disable=None) as bar:
         for plan in plans:
             if not plan.linked:
@@ -155,6 +152,15 @@ def _write(
     model.config.save_pretrained(folder)
     if model.can_generate():
         model.generation_config.save_pretrained(folder)
+
+
+def _require_room(needed: int, folder: Path, way_out: str) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise RunFolderError(
+            f"the disk of --output_dir has {free / 2**30:,.2f} GiB left, but the checkpoint needs "
+            f"{needed / 2**30:,.2f} GiB: {way_out}"
+        )
 
 
 def _plan(shard: Shard, stored: StoredCheckpoint, model: PreTrainedModel, untied: list[_Part]) -> _Plan:

@@ -9,12 +9,12 @@ of its attention. It is copied (nothing changes), expanded, expanded with the KL
 text, and merged with the adapter in processes of their own. Right before each, `cp -r` copies it, and the
 ratio of the two times counts, the median of all repeats, once from a cold cache (before either the disk is
 synced and the files leave the cache) and once from a warm one (they are read before either). The time is that
-of the work, without starting Python and importing. Each process may have `--limit` GiB of data in memory and
-no more (RLIMIT_DATA, which counts private pages whether touched or not; it does not fit the measured one,
-which maps all files). Beside the highest resident set stands what it is beyond Python, torch and transformers
-before any work. Targets: a copied folder in 1.15 times the bytes and seconds of `cp -r`; 256 MiB beyond the
-process, and 1 GiB in all. Where the model is measured, memory holds its largest layer and the logits, before
-and after.
+of the work, without starting Python and importing; seconds of CPU stand beside it. Each process may have
+`--limit` GiB of data in memory and no more (RLIMIT_DATA, which counts private pages whether touched or not;
+it does not fit the measured one, which maps all files). Beside the highest resident set stands what it is
+beyond Python, torch and transformers before any work. Targets: a copied folder in 1.15 times the bytes and
+seconds of `cp -r`; 256 MiB beyond the process, and 1 GiB in all. Where the model is measured, memory holds
+its largest layer and the logits, before and after.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from hf_embinit.tables import EmbeddingTables, open_checkpoint, save_checkpoint
 def resident(key):
     (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(key))
     return int(line.split()[1]) / 1024
-before, start = resident("VmHWM"), time.perf_counter()
+before, start, cpu = resident("VmHWM"), time.perf_counter(), time.process_time()
 model = open_checkpoint(source)
 if what.startswith("expand"):
     tables = EmbeddingTables(model)
@@ -65,7 +65,7 @@ if what == "measured":
 if what == "merge":
     model = hf_embinit.merge_adapter(hf_embinit.vocabulary.attach_adapter(model, adapter))
 save_checkpoint(model, target, link=what.endswith("--link"))
-print(time.perf_counter() - start, before, resident("VmHWM"))
+print(time.perf_counter() - start, time.process_time() - cpu, before, resident("VmHWM"))
 """
 CACHES = ("cold", "warm")
 KINDS = ("copy", "expand", "expand --link", "measured", "merge")
@@ -173,23 +173,22 @@ def main() -> None:
         memory = dict.fromkeys(KINDS, (0.0, 0.0))
         for kind, cache in [(k, c) for _ in range(args.repeats) for k in args.only for c in CACHES]:
             prepare(model, cache)
-            start = time.perf_counter()
+            start, used = time.perf_counter(), os.times()
             subprocess.run(["cp", "-r", model, new], check=True)
-            of_cp = time.perf_counter() - start
+            of_cp, cpu_of_cp = time.perf_counter() - start, sum(os.times()[2:4]) - sum(used[2:4])
             shutil.rmtree(new)
             prepare(model, cache)
             words = [kind, str(model), str(new), str(top / "adapter"), args.init, str(args.limit)]
             done = subprocess.run([sys.executable, "-c", WORK, *words], stdout=subprocess.PIPE, text=True)
             if done.returncode:
                 raise SystemExit(f"{kind} failed")
-            seconds, before, most = map(float, done.stdout.split()[-3:])
+            seconds, cpu, before, most = map(float, done.stdout.split()[-4:])
             ratios[kind][cache].append(seconds / of_cp)
             memory[kind] = max(memory[kind], (most, most - before))
             written = sum(p.stat().st_size for p in new.iterdir() if p.stat().st_nlink == 1)
             shutil.rmtree(new)
-            print(
-                f"{kind:>14} {cache} {seconds:>7.1f} s, cp -r {of_cp:.1f} s, {written / size:.3f}x its bytes"
-            )
+            ours, theirs = f"{seconds:>7.1f} s ({cpu:.1f} of CPU)", f"cp -r {of_cp:.1f} s ({cpu_of_cp:.1f})"
+            print(f"{kind:>14} {cache} {ours}, {theirs}, {written / size:.3f}x its bytes")
         for kind, found in ratios.items():
             most, beyond = memory[kind]
             times = ", ".join(f"{statistics.median(found[cache]):.2f}x seconds {cache}" for cache in CACHES)

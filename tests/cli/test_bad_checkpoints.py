@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from builders.tiny_tokenizers import model, tokenizer
@@ -16,13 +18,14 @@ from transformers import AutoTokenizer
 
 import hf_embinit
 from hf_embinit.__main__ import main
-from hf_embinit.errors import VocabularyWarning
+from hf_embinit.errors import EmbinitError, VocabularyWarning
 
 COMMANDS = {
     "expand": ["--tokens", " zyxomma"],
     "init": ["--init", "xavier"],
-    "prune": ["--keep", "the"],
+    "prune": ["--keep", "Ġthe"],
     "surgery": ["shuffled_embeddings"],
+    "surgery of a loaded model": ["reversed"],
     "merge": ["ADAPTER"],
     "retokenize": ["TOKENIZER", "--init", "fvt"],
 }
@@ -107,12 +110,51 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     damage, sentence = BAD[bad]
     damage(tmp_path / "model")
     before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(EmbinitError, match=re.escape(sentence)):
+        hf_embinit.open_checkpoint("model")
     for command, words in COMMANDS.items():
-        code = main([command, "model", *words, "--output_dir", "out"])
+        code = main([command.split()[0], "model", *words, "--output_dir", "out"])
         said = capsys.readouterr().err.strip().splitlines()
         assert code == 1 and said[-1].startswith("error: ") and sentence in said[-1], (command, said)
         assert not [line for line in said[:-1] if line.startswith(("error", "Traceback"))], said
         assert sorted(tmp_path.rglob("*")) == before, command
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_disk_is_one_sentence_and_writes_nothing(
+    command: str,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(whole)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    code = main([command.split()[0], "model", *COMMANDS[command], "--output_dir", str(tmp_path / "out")])
+    said = capsys.readouterr().err.strip().splitlines()[-1]
+    assert code == 1 and "has 0.00 GiB left, but the checkpoint needs" in said, said
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_tokenizer_that_has_changed_since_is_said_by(
+    command: str,
+    whole: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(whole)
+    grown = tmp_path / "grown"
+    assert main(["expand", "model", "--tokens", " zyxomma", " qorvex", "--output_dir", str(grown)]) == 0
+    another = AutoTokenizer.from_pretrained(whole / "model")
+    another.add_tokens([" other", " tokens"])
+    another.save_pretrained(grown)
+    words = [w.replace("zyxomma", "again") for w in COMMANDS[command]]
+    with pytest.raises(
+        VocabularyWarning, match="has changed since the model was expanded"
+    ):  # an error in tests
+        main([command.split()[0], str(grown), *words, "--output_dir", str(tmp_path / "out")])
 
 
 def test_a_tokenizer_that_has_changed_since_is_said(whole: Path) -> None:
