@@ -154,10 +154,10 @@ def test_a_full_disk_is_said_before_the_first_byte(tmp_path: Path, monkeypatch: 
 
 KILLED = """
 import os, signal, sys
-from hf_embinit.tables import checkpoint_writing, open_checkpoint, save_checkpoint
-model = open_checkpoint(sys.argv[1])
+from hf_embinit.__main__ import main
+from hf_embinit.tables import checkpoint_writing
 checkpoint_writing._write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-save_checkpoint(model, sys.argv[2])
+main(["init", sys.argv[1], "--init", "xavier", "--output_dir", sys.argv[2]])
 """
 
 
