@@ -3,8 +3,7 @@
     python tests/benchmarks/bench_similarity.py [--queries 6000] [--anchors 33000]
 
 Queries are anchors with noise, as a token lies near some that are like it. Prints CPU seconds of the
-products, in blocks, how many times as long the weights take, the products included, and where the time goes.
-Target: 1.3.
+products, in blocks, and how many times as long the weights take, the products included. Target: 1.3.
 """
 
 from __future__ import annotations
