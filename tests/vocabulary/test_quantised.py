@@ -1,7 +1,7 @@
 """Quantised models grow, and equal logits, to the bit, come back from files, with and without adapters.
 
-GPTQ, AWQ and HQQ are changed in their files, without a package that runs them: transformers 5.23 asks for
-gptqmodel for the first two, which did not build on a machine without a GPU, and refuses the third on a CPU.
+GPTQ, AWQ and HQQ are changed in their files, without a package that runs them: pip does not build gptqmodel,
+which transformers 5.23 asks for for the first two, by itself; saved models of the third it does not load.
 """
 
 from __future__ import annotations
