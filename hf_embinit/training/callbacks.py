@@ -158,6 +158,15 @@ def _whole(parameter: Any) -> Tensor:
     return (values.full_tensor() if is_sharded(parameter) else values).cpu()
 
 
+def whole_state(model: PreTrainedModel) -> dict[str, Tensor] | None:
+    """The state dict of a model that is sharded, on the CPU; None for any other, which has it.
+
+    To be called in every process: the parts are gathered."""
+    if not any(map(is_sharded, model.parameters())):
+        return None
+    return {name: _whole(values) for name, values in model.state_dict().items()}
+
+
 def tracker_links(args: TrainingArguments) -> dict[str, str]:
     """Address of the page of this run at each tracker of `--report_to` that has one, after training."""
     links = {}

@@ -9,10 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArguments, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
@@ -39,6 +41,7 @@ from .callbacks import (
     table_statistics,
     tracker_links,
     train_seconds,
+    whole_state,
 )
 from .finish import draw_tables, finish_run
 from .sampler import LengthGroupedTraining, SequentialEvaluation
@@ -210,10 +213,11 @@ def run(
     if len(models) == 1:
         trainer.save_model()  # every process: it gathers sharded weights
     unchanged = _unchanged(data, models, frozen)
+    states = {name: whole_state(model) for name, model in models.items()} if len(models) > 1 else {}
     if not trainer.is_world_process_zero():
         return ""
-    if len(models) > 1:
-        _save(models, tokenizer, run.folder)
+    if states:
+        _save(models, tokenizer, run.folder, states)
     metrics = outcome.metrics | unchanged
     best = None
     if args.load_best_model_at_end and history:
@@ -312,9 +316,15 @@ def _is_saved(models: Mapping[str, PreTrainedModel], folder: Path) -> bool:
     return True
 
 
-def _save(models: Mapping[str, PreTrainedModel], tokenizer: Any, folder: Path) -> None:
+def _save(
+    models: Mapping[str, PreTrainedModel],
+    tokenizer: Any,
+    folder: Path,
+    states: Mapping[str, dict[str, Tensor] | None] = MappingProxyType({}),
+) -> None:
+    """Saves models with a tokenizer each; `states` are those of sharded ones."""
     for name, model in models.items():
-        model.save_pretrained(folder / name)
+        model.save_pretrained(folder / name, state_dict=states.get(name))
         tokenizer.save_pretrained(folder / name)
 
 

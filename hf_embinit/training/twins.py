@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,13 +16,14 @@ from statistics import fmean
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import InvalidArgumentError
 from ..measures import Metric, embedding_statistics, knn_match_similarity
 from ..records import RunRecord, shorten
-from ..tables import EmbeddingTables
+from ..tables import EmbeddingTables, is_sharded
 from ..tasks import Outcome, TaskData
 from ..tasks.language_modeling import TextData
 from .loop import Run
@@ -40,7 +40,7 @@ class Twins(nn.Module):
     """Several causal language models as one module: the same batch for each, the sum of their losses.
 
     No gradient of one reaches another. In evaluation `losses` `[B, n]` repeats each model's mean loss of the
-    batch in every row. `loss_sums`, saved with a checkpoint, adds up their training losses until it is reset.
+    batch in every row. `loss_sums` adds up their training losses in this process until it is reset.
     """
 
     accepts_loss_kwargs = False  # blocks are of one length, so the mean over batches is the mean over tokens
@@ -49,10 +49,11 @@ class Twins(nn.Module):
     def __init__(self, models: Mapping[str, PreTrainedModel]):
         super().__init__()
         self.models = nn.ModuleDict(dict(models))
-        self.register_buffer("loss_sums", torch.zeros(len(models)))
-        self.register_buffer("loss_count", torch.zeros((), dtype=torch.long))
-        self.loss_sums: Tensor
-        self.loss_count: Tensor
+        first = next(iter(models.values()))
+        # FSDP2 shards each model by itself, so that it runs and saves alone
+        self._no_split_modules = [*(first._no_split_modules or ()), type(first).__name__]
+        # no buffers, which accelerate has no place for beside sharded parameters
+        self.loss_sums, self.loss_count = torch.zeros(len(models)), 0
 
     def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Blocks `[B, T]` -> the sum of the losses, and each of them."""
@@ -65,16 +66,26 @@ class Twins(nn.Module):
                 losses.append(model(input_ids=input_ids, labels=labels).loss)
         each = torch.stack([loss.detach() for loss in losses])
         if self.training:
-            self.loss_sums += each
+            self.loss_sums = self.loss_sums.to(device) + each
             self.loss_count += 1
             return {"loss": torch.stack(losses).sum()}
         return {"loss": torch.stack(losses).sum(), "losses": each.expand(len(input_ids), -1)}
+
+    def summed_losses(self) -> Tensor:
+        """The mean of `loss_sums` over all processes; to be called in each."""
+        sums = self.loss_sums.clone()
+        if dist.is_initialized():
+            dist.all_reduce(sums)
+            sums /= dist.get_world_size()
+        return sums
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """As in torch, but tied tensors are copied, since a safetensors file holds no tensor twice."""
         state = super().state_dict(*args, **kwargs)
         seen: set[int] = set()
         for name, tensor in state.items():
+            if is_sharded(tensor):
+                continue  # gathered one by one
             if tensor.data_ptr() in seen and tensor.numel():
                 state[name] = tensor.clone()
             seen.add(tensor.data_ptr())
@@ -146,8 +157,12 @@ class TwinRecorder(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Makes the schedule."""
+        """Makes the schedule, and goes on with the losses of a checkpoint."""
         self.schedule = set(log_schedule(state.max_steps, self.per_decade))
+        for entry in state.log_history:
+            if entry["step"] == state.global_step and "loss_count" in entry:
+                self.twins.loss_sums = torch.tensor(entry["loss_sums"])
+                self.twins.loss_count = entry["loss_count"]
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -160,9 +175,12 @@ class TwinRecorder(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Asks for an evaluation, which makes the row."""
+        """Asks for an evaluation, which makes the row. A checkpoint without one has the losses in the log."""
         if state.global_step in self.schedule:
             control.should_evaluate = True
+        if control.should_save and not control.should_evaluate:
+            sums, count = self.twins.summed_losses().tolist(), self.twins.loss_count
+            state.log_history.append({"step": state.global_step, "loss_sums": sums, "loss_count": count})
 
     def on_evaluate(
         self,
@@ -171,27 +189,25 @@ class TwinRecorder(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Writes the row after that evaluation."""
+        """Writes the row after that evaluation, in every process: sharded tables are gathered."""
         metrics = kwargs["metrics"]
         start = time.perf_counter()
         row: dict[str, Any] = {"step": state.global_step, "epoch": state.epoch or 0.0}
-        count = int(self.twins.loss_count)
+        count, sums = self.twins.loss_count, self.twins.summed_losses().tolist()
         for i, (name, model) in enumerate(self.twins.models.items()):
             if count:
-                row[f"train_loss_{name}"] = float(self.twins.loss_sums[i]) / count
+                row[f"train_loss_{name}"] = sums[i] / count
             row[f"validation_loss_{name}"] = metrics[f"eval_loss_{i}"]
             table = _read(model, "input", self.rows)
             statistics = embedding_statistics(table, effective_rank=False)
             row[f"std_{name}"] = statistics.std
             row[f"row_norm_mean_{name}"] = statistics.row_norm_mean
-        self.twins.loss_sums.zero_()
-        self.twins.loss_count.zero_()
-        if not state.is_world_process_zero:
-            return
+        self.twins.loss_sums, self.twins.loss_count = torch.zeros_like(self.twins.loss_sums), 0
         row.update(self.similarities())
         row["record_seconds"] = time.perf_counter() - start
         state.log_history.append(row)
-        logger.info("step %d: %s", state.global_step, {k: v for k, v in row.items() if k != "step"})
+        if state.is_world_process_zero:
+            logger.info("step %d: %s", state.global_step, {k: v for k, v in row.items() if k != "step"})
 
     @property
     def curves(self) -> list[tuple[str, Metric]]:
@@ -323,8 +339,6 @@ def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) 
         )
     if chosen_init(model) is None and model.vectors is not None:
         raise InvalidArgumentError(f"--vectors {model.vectors!r} is given, but not --init, which reads it")
-    if twins.twin_seeds and os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        raise InvalidArgumentError("--twin_seeds compares whole tensors, which FSDP has cut up: use DDP")
     if twins.twin_seeds is not None:
         _check_twins(twins, args, model=model.model, init=chosen_init(model))
 

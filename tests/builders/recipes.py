@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -26,6 +27,45 @@ TWO_PROCESSES = (
     *("--main_process_port", "0"),
 )
 """`--cpu --num_processes 2` would silently start one process."""
+
+
+# `MULTI_CPU` and `--cpu` would silently start one process
+ACCELERATE = """\
+{compute_environment: LOCAL_MACHINE, distributed_type: %s, num_machines: 1, num_processes: 2,
+ mixed_precision: 'no', machine_rank: 0, main_process_port: 0, gpu_ids: all, use_cpu: false,
+ fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP,
+               fsdp_state_dict_type: SHARDED_STATE_DICT}}
+"""
+
+# accelerate would train with DDP, without a word: to it, processes without an accelerator are never FSDP's
+FSDP_ON_CPUS = """
+import os
+
+if os.environ.get("ACCELERATE_USE_FSDP") == "true":
+    from accelerate import state
+    from accelerate.utils import DistributedType
+
+    original = state.AcceleratorState.__init__
+
+    def init(self, *args, **kwargs):
+        if not state.AcceleratorState._shared_state:
+            state.PartialState(cpu=True)
+            state.PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+        original(self, *args, **kwargs)
+        with open(os.environ["SHARDED"], "a") as file:
+            file.write(f"{self.distributed_type.name} {self.fsdp_plugin.fsdp_version}\\n")
+
+    state.AcceleratorState.__init__ = init
+"""
+
+
+def shard_on_cpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lets two processes on CPUs use FSDP2, each of which says so in `sharded.txt`; gives the launcher."""
+    (folder / "fsdp.yaml").write_text(ACCELERATE % "FSDP")
+    (folder / "sitecustomize.py").write_text(FSDP_ON_CPUS)
+    monkeypatch.setenv("SHARDED", str(folder / "sharded.txt"))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
+    return ["-m", "accelerate.commands.launch", "--config_file", str(folder / "fsdp.yaml")]
 
 
 @dataclass
@@ -69,9 +109,9 @@ def start_recipe(name: str, *arguments: str, launcher: Sequence[str] = ()) -> su
     )
 
 
-def run_in_two_processes(name: str, *arguments: str) -> str:
+def run_in_two_processes(name: str, *arguments: str, launcher: Sequence[str] = TWO_PROCESSES) -> str:
     """What a run over two processes printed."""
-    process = start_recipe(name, *arguments, launcher=TWO_PROCESSES)
+    process = start_recipe(name, *arguments, launcher=launcher)
     out, err = process.communicate(timeout=280)
     assert process.returncode == 0, err[-3000:]
     return out

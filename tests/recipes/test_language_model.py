@@ -15,6 +15,7 @@ from builders.recipes import (
     run_in_two_processes,
     run_recipe,
     same_weights,
+    shard_on_cpus,
 )
 from builders.tiny_tokenizers import model as tiny_model
 from builders.tiny_tokenizers import texts, tokenizer
@@ -255,15 +256,32 @@ def test_bad_input_is_one_clear_error(arguments, sentence, twins, flags, tmp_pat
     assert not (tmp_path / "run" / "results.json").exists()
 
 
-def test_what_compares_whole_tensors_is_not_sharded(flags, tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("ACCELERATE_USE_FSDP", "true")
-    status, _, err = start(*flags, *WORDS.split(), "--twin_seeds", "0", "1", "--output_dir", str(tmp_path))
-    assert status == 1 and "error: --twin_seeds compares whole tensors" in err and "use DDP" in err
+def test_two_sharded_processes_train_the_twins_of_one(twins, flags, tmp_path, monkeypatch) -> None:
+    """With `--freeze_rest`, and with a last batch that the processes can share: 96 sequences in batches of 8.
 
-
-def test_two_processes_write_one_result(flags, tmp_path) -> None:
-    printed = run_in_two_processes("language_model", *flags, *WORDS.split(), "--output_dir", str(tmp_path))
-    record = read_record(tmp_path)
+    Another last batch is filled up with the first sequences where there are several processes, and from then
+    on AdamW moves the tables apart by as much as it moves them.
+    """
+    launcher = shard_on_cpus(tmp_path, monkeypatch)
+    same = f"{EMBEDDINGS} --max_train_samples 115 --per_device_eval_batch_size 1 --num_train_epochs 1".split()
+    arguments = [*flags, *same, "--model", str(twins / "twin-0")]
+    one, _ = run(tmp_path / "one", *arguments, "--per_device_train_batch_size", "8")
+    two = tmp_path / "two"
+    printed = run_in_two_processes("language_model", *arguments, "--output_dir", str(two), launcher=launcher)
+    record = read_record(two)
+    assert set((tmp_path / "sharded.txt").read_text().split("\n")) == {"FSDP 2", ""}
     assert record.runtime["world_size"] == 2 and printed.count("trained model:") == 1
-    one = AutoModelForCausalLM.from_pretrained(tmp_path).eval()
-    assert record.metrics["test_loss"] < math.log(one.config.vocab_size)
+    assert record.metrics["frozen_tensors_unchanged_seed3"] == one.metrics["frozen_tensors_unchanged_seed3"]
+    assert [row["step"] for row in record.history] == [row["step"] for row in one.history]
+    for row, other in zip(record.history, one.history, strict=True):
+        for key in set(row) - {"record_seconds"}:
+            assert row[key] == pytest.approx(other[key], rel=1e-4), key
+    for name in ("twin-2", "twin-3"):
+        folders = tmp_path / "one" / name, two / name
+        whole, gathered = (load_file(folder / "model.safetensors") for folder in folders)
+        assert whole.keys() == gathered.keys()
+        for key, tensor in whole.items():
+            torch.testing.assert_close(gathered[key], tensor, rtol=1e-3, atol=1e-5)
+        assert not torch.equal(whole[INPUT], load_file(two / "init" / name / "model.safetensors")[INPUT])
+        for file in ("config.json", "tokenizer.json"):
+            assert (folders[0] / file).read_text() == (folders[1] / file).read_text()

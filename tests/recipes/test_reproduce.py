@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from builders import ROOT
-from builders.recipes import run_recipe, start_recipe
+from builders.recipes import ACCELERATE, run_recipe, shard_on_cpus, start_recipe
 from safetensors.torch import load_file
 
 from hf_embinit import __version__
@@ -159,46 +159,13 @@ rows: {r: }
 """
 
 
-# `MULTI_CPU` and `--cpu` would silently start one process
-TWO_PROCESSES = """\
-{compute_environment: LOCAL_MACHINE, distributed_type: %s, num_machines: 1, num_processes: 2,
- mixed_precision: 'no', machine_rank: 0, main_process_port: 0, gpu_ids: all, use_cpu: false,
- fsdp_config: {fsdp_version: %s, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP,
-               fsdp_state_dict_type: SHARDED_STATE_DICT}}
-"""
-
-# accelerate would train with DDP, without a word: to it, processes without an accelerator are never FSDP's
-FSDP_ON_CPUS = """
-    import os
-
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-        from accelerate import state
-        from accelerate.utils import DistributedType
-
-        original = state.AcceleratorState.__init__
-
-        def init(self, *args, **kwargs):
-            if not state.AcceleratorState._shared_state:
-                state.PartialState(cpu=True)
-                state.PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-            original(self, *args, **kwargs)
-            with open(os.environ["SHARDED"], "a") as file:
-                file.write(f"{self.distributed_type.name} {self.fsdp_plugin.fsdp_version}\\n")
-
-        state.AcceleratorState.__init__ = init
-"""
-
-
 @pytest.mark.timeout(900)
 def test_two_processes_learn_what_one_learns_from_the_same_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY)
-    (tmp_path / "ddp.yaml").write_text(TWO_PROCESSES % ("MULTI_GPU", 2))
-    (tmp_path / "fsdp.yaml").write_text(TWO_PROCESSES % ("FSDP", 2))
-    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(FSDP_ON_CPUS))
-    monkeypatch.setenv("SHARDED", str(tmp_path / "sharded.txt"))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "ddp.yaml").write_text(ACCELERATE % "MULTI_GPU")
+    shard_on_cpus(tmp_path, monkeypatch)
     folders = []
     for name, batch in (("one", 16), ("ddp", 8), ("fsdp", 8)):
         config = tmp_path / f"{name}.yaml"
@@ -213,6 +180,8 @@ def test_two_processes_learn_what_one_learns_from_the_same_batches(
     assert set((tmp_path / "sharded.txt").read_text().split("\n")) == {"FSDP 2", ""}
     records = [json.loads((folder / "results.json").read_text()) for folder in folders]
     assert [record["runtime"]["world_size"] for record in records] == [1, 2, 2]
+    predicted = [(folder / "test_predictions.jsonl").read_text().splitlines() for folder in folders]
+    assert [len(lines) for lines in predicted] == [8, 8, 8]
     weights = [load_file(folder / "model.safetensors") for folder in folders]
     for i in (1, 2):
         for row, other in zip(records[0]["history"], records[i]["history"], strict=True):

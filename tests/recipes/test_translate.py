@@ -12,7 +12,6 @@ from builders.recipes import (
     Done,
     kill_and_resume,
     refuses_to_run_again,
-    run_in_two_processes,
     run_recipe,
     same_weights,
 )
@@ -96,15 +95,6 @@ def test_a_killed_run_resumes_to_the_same_weights(finished, tmp_path) -> None:
     kill_and_resume("translate", *SMALL, "--seed", "3", folder=tmp_path)
     assert same_weights(tmp_path, finished[0])
     assert len(read_record(tmp_path).history) == 2
-
-
-def test_two_processes_write_one_result(tmp_path) -> None:
-    printed = run_in_two_processes("translate", *SMALL, "--output_dir", str(tmp_path))
-    record = read_record(tmp_path)
-    assert record.runtime["world_size"] == 2
-    assert record.history[-1]["step"] == 2 * 6  # 192 pairs, 2 x 16 a step
-    assert len((tmp_path / "test_predictions.jsonl").read_text().splitlines()) == 24
-    assert printed.count("trained model:") == 1
 
 
 def test_settings_file_flags_and_vectors(tmp_path) -> None:
