@@ -153,6 +153,7 @@ class TwinRecorder(TrainerCallback):
         self.weights = torch.zeros(int(rows.max()) + 1, dtype=torch.float64)
         self.weights[: len(counts)] = counts[: len(self.weights)].double()
         self.max_grad_norm = max_grad_norm
+        self._numbers = range(len(twins.models))
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -161,8 +162,8 @@ class TwinRecorder(TrainerCallback):
         self.schedule = set(log_schedule(state.max_steps, self.per_decade))
         for entry in state.log_history:
             if entry["step"] == state.global_step and "loss_count" in entry:
-                self.twins.loss_sums = torch.tensor(entry["loss_sums"])
-                self.twins.loss_count = entry["loss_count"]
+                self.twins.loss_sums = torch.tensor([entry[f"loss_sum_{i}"] for i in self._numbers])
+                self.twins.loss_count = int(entry["loss_count"])
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -179,8 +180,9 @@ class TwinRecorder(TrainerCallback):
         if state.global_step in self.schedule:
             control.should_evaluate = True
         if control.should_save and not control.should_evaluate:
-            sums, count = self.twins.summed_losses().tolist(), self.twins.loss_count
-            state.log_history.append({"step": state.global_step, "loss_sums": sums, "loss_count": count})
+            sums = self.twins.summed_losses().tolist()
+            kept = {f"loss_sum_{i}": sums[i] for i in self._numbers} | {"loss_count": self.twins.loss_count}
+            state.log_history.append({"step": state.global_step, **kept})
 
     def on_evaluate(
         self,
