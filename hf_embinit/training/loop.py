@@ -188,8 +188,7 @@ def run(
     """
     models = {"": models} if isinstance(models, PreTrainedModel) else models
     first, args = next(iter(models.values())), run.args
-    parameters = first.num_parameters()
-    choose_threads(args, parameters)
+    choose_threads(args, parameters := first.num_parameters())
     if data.generates:
         for model in models.values():
             _keep_generation(model, args)
