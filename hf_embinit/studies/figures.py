@@ -184,6 +184,6 @@ def draw_ranking(ax: Any, ranking: Ranking) -> None:
     ax.set_yticks(range(len(names)), [textwrap.fill(name, _LABEL_WIDTH) for name in names], fontsize=8)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.set_xlabel(f"{' and '.join(ranking.values)}: {ranking.better} is better")
-    ax.set_title(textwrap.fill(ranking.finding(), 66), fontsize=10)
+    ax.set_title(textwrap.fill(ranking.finding(), 56), fontsize=10)
     if len(ranking.values) > 1:
         ax.legend(frameon=False, loc="upper right" if ranking.better == "lower" else "lower right")
