@@ -165,6 +165,7 @@ def lines_of(call) -> list[tuple[str, int]]:
 def interrupted_at(line: tuple[str, int], call) -> bool:
     """Runs `call` with Ctrl-C pressed as it first reaches a line; whether it ended by that."""
     pressed = []
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
     def trace(frame, event, argument):
         if not frame.f_code.co_filename.startswith(PACKAGE) or frame.f_code.co_filename == DOOR:
@@ -181,6 +182,7 @@ def interrupted_at(line: tuple[str, int], call) -> bool:
         return True
     finally:
         sys.settrace(None)
+        signal.signal(signal.SIGINT, old)
     return False
 
 

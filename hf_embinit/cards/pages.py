@@ -101,7 +101,8 @@ def _findings(results: Path) -> str:
         for name in ("default", "mean")
     ]
     runs = (results / "reproduce" / "runs" / "retokenize").glob("trans_tokenizer-seed*/results.json")
-    german = [json.loads(path.read_text(encoding="utf-8"))["metrics"] for path in sorted(runs)]
+    read = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(runs)]
+    german = [run["metrics"] for run in read if not run["arguments"].get("labelled")]
     found = [[100 * run[f"{when}_accuracy"] for run in german] for when in ("before", "step_0")]
     shown = [f"{float(cell['mean']):.1f} ({float(cell['sd']):.1f})" for cell in multi30k]
     rows = [

@@ -71,7 +71,8 @@ def focus(context: RetokenizeContext, *, dim: Count = 100) -> Coefficients:
 )
 def clp(context: RetokenizeContext, *, neighbors: Count | None = None) -> Coefficients:
     """Shared tokens are copied, others are sums of all shared ones, weighted by their cosines in the table of
-    `donor=` over the sum of these, negative ones included as in the authors' code.
+    `donor=` over the sum of these, negative ones included as in the authors' code. Where that sum is small
+    beside its terms the row is long, and the model may be spoilt; `clp_plus` cannot do that.
 
     `neighbors` keeps the nearest alone. Without it there is a weight for each pair of a new and a shared
     token; more than 2**28 of them are refused.

@@ -43,7 +43,7 @@ class StoredRows(Tensor):
         """A linear layer goes by blocks of rows; results are plain tensors."""
         if func is nn.functional.linear and isinstance(args[1], StoredRows):
             return _linear(*args, **(kwargs or {}))
-        return torch._C._disabled_torch_function_impl(func, types, args, kwargs or {})  # type: ignore[call-arg]
+        return torch._C._disabled_torch_function_impl(func, types, args, kwargs or {})
 
     @staticmethod
     def __new__(

@@ -125,6 +125,9 @@ def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(f
     hollow = [line.get_markerfacecolor() == "white" for line in points]
     assert hollow == [True, False, False, False]
     assert ax.get_xlabel() == "accuracy and trained: higher is better"
+    failed = Ranking("stories", ["bits"], "lower", {**lower.rows, "spoilt": [{1: 96.0}, {}]})
+    draw_ranking(ax, failed)
+    assert ax.get_xscale() == "log"
 
     study, launch = finished
     study.file.figure = {"kind": "rankings", "values": ["BLEU"]}
