@@ -212,6 +212,7 @@ def initialized():
 @pytest.mark.parametrize("build", [resized, expanded, initialized])
 def test_an_interrupt_at_any_line_leaves_all_or_nothing(build) -> None:
     torch.manual_seed(0)
+    build()[2]()  # imports what it needs
     model, tokenizer, call = build()
     start = copy.deepcopy(model.state_dict())
     lines = lines_of(call)

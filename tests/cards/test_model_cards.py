@@ -43,7 +43,12 @@ def test_scores_and_settings_are_the_record_s(rendered: dict[str, str]) -> None:
         measured = [value for value in record["metrics"].values() if isinstance(value, (int, float))]
         shown = ModelCard(rendered[name]).data.eval_results
         assert shown and all(_is_among(result.metric_value, measured) for result in shown), name
-        assert f"`{record['init']}`" in rendered[name] and f"seed {record['seed']}" in rendered[name], name
+        whence = (
+            f"started from `{record['arguments']['model']}`"
+            if record["init"] == "none"
+            else f"`{record['init']}`"
+        )
+        assert whence in rendered[name] and f"seed {record['seed']}" in rendered[name], name
 
 
 def _is_among(value: float, measured: list[float]) -> bool:
