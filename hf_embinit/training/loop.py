@@ -9,12 +9,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArguments, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
@@ -188,7 +186,8 @@ def run(
     """
     models = {"": models} if isinstance(models, PreTrainedModel) else models
     first, args = next(iter(models.values())), run.args
-    choose_threads(args, parameters := first.num_parameters())
+    parameters = first.num_parameters()
+    choose_threads(args, parameters)
     if data.generates:
         for model in models.values():
             _keep_generation(model, args)
@@ -212,11 +211,10 @@ def run(
     if len(models) == 1:
         trainer.save_model()  # every process: it gathers sharded weights
     unchanged = _unchanged(data, models, frozen)
-    states = {name: whole_state(model) for name, model in models.items()} if len(models) > 1 else {}
+    if len(models) > 1:
+        _save(models, tokenizer, run.folder, writes=trainer.is_world_process_zero())
     if not trainer.is_world_process_zero():
         return ""
-    if states:
-        _save(models, tokenizer, run.folder, states)
     metrics = outcome.metrics | unchanged
     best = None
     if args.load_best_model_at_end and history:
@@ -316,15 +314,14 @@ def _is_saved(models: Mapping[str, PreTrainedModel], folder: Path) -> bool:
 
 
 def _save(
-    models: Mapping[str, PreTrainedModel],
-    tokenizer: Any,
-    folder: Path,
-    states: Mapping[str, dict[str, Tensor] | None] = MappingProxyType({}),
+    models: Mapping[str, PreTrainedModel], tokenizer: Any, folder: Path, *, writes: bool = True
 ) -> None:
-    """Saves models with a tokenizer each; `states` are those of sharded ones."""
+    """Saves models with a tokenizer each. Sharded ones are gathered in every process; one `writes`."""
     for name, model in models.items():
-        model.save_pretrained(folder / name, state_dict=states.get(name))
-        tokenizer.save_pretrained(folder / name)
+        state = whole_state(model)
+        if writes:
+            model.save_pretrained(folder / name, state_dict=state)
+            tokenizer.save_pretrained(folder / name)
 
 
 def _coverage(report: InitReport) -> dict[str, Any]:
