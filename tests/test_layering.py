@@ -78,7 +78,7 @@ def imported(path: Path) -> Iterator[tuple[str, str | None]]:
 
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 RECIPES = sorted((PACKAGE.parent / "recipes").glob("*.py"))
-LAZY = ["hf_embinit.report", "hf_embinit.tasks", "hf_embinit.training"]
+LAZY = ["hf_embinit.measures", "hf_embinit.report", "hf_embinit.tasks", "hf_embinit.training"]
 HEAVY = ["datasets", "spacy", "matplotlib", "sklearn", "scipy", "evaluate", "peft", "sacrebleu"]
 
 
@@ -116,9 +116,13 @@ def test_lazy_names_are_those_that_type_checkers_see(package: str) -> None:
         for node in ast.parse(Path(module.__file__ or "").read_text(encoding="utf-8")).body
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     )
-    seen = [alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = [alias.name for node in imports for alias in node.names]
     assert sorted(seen) == sorted(module.__all__)
     assert all(getattr(module, name) is not None for name in module.__all__)
+    files = {path.stem for path in Path(module.__file__ or "").parent.glob("*.py")}
+    given = {alias.name for node in imports if node.module for alias in node.names}
+    assert not given & files  # importing such a file would put the module in the place of what it defines
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         module.nothing  # noqa: B018
 

@@ -8,15 +8,9 @@ import pytest
 import torch
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
-from hf_embinit.measures.absorption import (
-    absorption,
-    absorption_curve,
-    position_span,
-    project_out,
-    random_positions,
-    table_4_transformations,
-)
+from hf_embinit.measures.absorption import absorption, absorption_curve, table_4_transformations
 from hf_embinit.measures.analogies import AnalogyTask, analogy_score, read_analogies
+from hf_embinit.measures.positions import position_span, project_out, random_positions
 from hf_embinit.measures.statistics import position_encoding
 from hf_embinit.moments import standardize, xavier_std
 

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgumentError
-from .absorption import position_span, random_positions
 from .analogies import AnalogyTask, analogy_score
 from .knn import knn_match_similarity
+from .positions import position_span, random_positions
 from .statistics import check_table
 
 _SCORES = 2**22

@@ -1,0 +1,37 @@
+"""Sinusoidal positions among the rows of a table: which dimensions they use, and a table without those."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..arguments import checked
+from ..errors import InvalidArgumentError
+from .statistics import check_table
+
+
+def random_positions(
+    positions: Tensor, num_rows: int, *, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """A random row of `positions` `[P, D]` for each of `num_rows`, as `[num_rows, D]`, and its index."""
+    which = torch.randint(len(positions), (num_rows,), generator=generator, device=generator.device)
+    return positions[which.to(positions.device)], which
+
+
+@checked
+def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
+    """Orthonormal rows `[r, D]` that hold the share `energy` of the squared norm of `positions` `[P, D]`.
+
+    r is the smallest such number: 23 for the first 64 sinusoidal encodings at D = 300.
+    """
+    check_table(positions, "positions")
+    if not 0 < energy <= 1:
+        raise InvalidArgumentError(f"energy must be in (0, 1], got {energy}")
+    _, singular, basis = torch.linalg.svd(positions.double(), full_matrices=False)
+    shares = singular.square().cumsum(0) / singular.square().sum()
+    return basis[: min(len(basis), int((shares < energy).sum()) + 1)].to(positions.dtype)
+
+
+def project_out(x: Tensor, basis: Tensor) -> Tensor:
+    """`x` `[V, D]` without its part in the span of the orthonormal rows `basis` `[r, D]`."""
+    return x - (x @ basis.T) @ basis
