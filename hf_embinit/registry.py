@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from .errors import EmbinitError, UnknownNameError
@@ -36,11 +36,14 @@ class Registry(Generic[T]):
         del self._records[name]
         self._aliases = {alias: of for alias, of in self._aliases.items() if of != name}
 
-    def get(self, name: str) -> T:
-        """The record called `name`. Raises `UnknownNameError` with the nearest names."""
+    def get(self, name: str, suits: Callable[[T], bool] = lambda _: True) -> T:
+        """The record called `name`. Raises `UnknownNameError` with the names of records that suit."""
         known = self._aliases.get(name, name)
         if known not in self._records:
-            raise UnknownNameError(self.kind, name, [*self._records, *self._aliases])
+            names = {one: one for one in self._records} | self._aliases
+            raise UnknownNameError(
+                self.kind, name, [one for one, of in names.items() if suits(self._records[of])]
+            )
         return self._records[known]
 
     def list(self, pattern: str = "*") -> list[T]:

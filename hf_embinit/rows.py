@@ -23,7 +23,7 @@ from torch import Tensor
 
 from .arguments import FilePath, RowId, Seed, check_fields, shown
 from .errors import InvalidArgumentError
-from .initializers import InitContext, Initializer, get_initializer
+from .initializers import InitContext, Initializer, Purpose, get_initializer
 from .moments import mixed_rows
 from .retokenize import Recipe, TokenTexts, overlap_map, role_map, rows_of_table, solve
 from .tables import (
@@ -46,9 +46,10 @@ Override = str | tuple[str, Any]
 """An initialiser's name, or a name with its options; anything but a mapping is its first option."""
 
 
-def check_init(init: str, options: Mapping[str, Any]) -> Initializer:
-    """The record of an initialiser, its options checked."""
-    record = get_initializer(init)
+def check_init(init: str, options: Mapping[str, Any], *, purpose: Purpose | None = None) -> Initializer:
+    """The record of an initialiser, its options checked; a name that is unknown raises `UnknownNameError`
+    with names that serve `purpose`."""
+    record = get_initializer(init, purpose=purpose)
     record.check_options(dict(options))
     return record
 

@@ -78,7 +78,9 @@ def main() -> None:
 
     if args.expand and (args.refine or args.untie or args.tokenizer):
         raise InvalidArgumentError("--expand keeps the tokenizer: leave --tokenizer, --refine, --untie out")
-    init, options = (args.init, {}) if args.init == "auto" else read_init(args.init)
+    init, options = args.init, dict[str, Any]()
+    if init != "auto":
+        init, options = read_init(init, purpose=None if args.expand else "tokenizer")
     refinements = read_refinement(args.refine)  # what is misspelt ends here, before any work
     folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)

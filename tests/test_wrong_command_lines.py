@@ -157,8 +157,8 @@ hf-embinit retokenize model gpt2 --init align --texts nowhere --output_dir o | -
 hf-embinit retokenize model gpt2 --init fvt --option x=1 --output_dir o | init 'fvt' has no option 'x'
 hf-embinit retokenize model gpt2 --init fvt --seed -1 --output_dir o | seed=-1: expected an integer from 0
 hf-embinit retokenize model gpt2 --init fvt --pad_to_multiple_of 0 --output_dir o | pad_to_multiple_of=0
-hf-embinit retokenize nowhere gpt2 --init fvt --refine nowhere --output_dir o | Unknown init 'nowhere'
-hf-embinit retokenize nowhere gpt2 --init fvt --refine focus --output_dir o | refine='focus' is no refinement
+hf-embinit retokenize nowhere gpt2 --init fvt --refine nowhere --output_dir o | Unknown refinement 'nowhere'
+hf-embinit retokenize nowhere gpt2 --init fvt --refine focus --output_dir o | Unknown refinement 'focus'
 hf-embinit retokenize nowhere gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
 hf-embinit retokenize model gpt2 --init fvt --refine token_distillation --output_dir o | give untie=True
 hf-embinit retokenize model gpt2 --pad_to_multiple_of 1000000000000 --output_dir o | rows need
@@ -278,7 +278,7 @@ reproduce.py table1 --accelerate_config nowhere.yaml --output_dir o | --accelera
 retokenize.py --model nowhere --output_dir o | --model 'nowhere' is no folder here
 retokenize.py --model cut --output_dir o | --model 'cut' cannot be read
 retokenize.py --model gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
-retokenize.py --model nowhere --init fvt --refine nowhere --output_dir o | Unknown init 'nowhere'
+retokenize.py --model nowhere --init fvt --refine nowhere --output_dir o | Unknown refinement 'nowhere'
 retokenize.py --model gpt2 --init fvt --expand 5 --untie --output_dir o | leave --tokenizer, --refine
 retokenize.py --model gpt2 --init fvt --texts nowhere:text --output_dir o | corpus 'nowhere:text': 'nowhere'
 retokenize.py --model model --init fvt --labelled nowhere.csv --output_dir o | data file 'nowhere.csv' does

@@ -44,14 +44,14 @@ def _init_flags(parser: ArgumentParser) -> None:
 
 def _init(args: Namespace) -> Answer:
     from ..initialization import initialize
-    from ..initializers import get_initializer
+    from ..initializers import table_initializer
     from ..tables import checkpoint_of, save_checkpoint
 
     check_output(args.output_dir)
     if args.link and args.config_only:
         raise CommandLineError("--link keeps files as they are, but --config_only draws all weights anew")
     options = read_options(args.option)
-    record = get_initializer(args.init)
+    record = table_initializer(args.init)
     record.check_options(options)
     tokenizer = load_tokenizer(args, required="tokens" in record.needs)
     model = load_model(args, config_only=True) if args.config_only else open_model(args)

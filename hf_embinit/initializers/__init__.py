@@ -13,6 +13,7 @@ from .orthogonal import turned_away
 from .registry import (
     PURPOSES,
     Initializer,
+    Purpose,
     get_initializer,
     list_initializers,
     read_init,
@@ -26,6 +27,7 @@ __all__ = [
     "InitContext",
     "Initializer",
     "InputPositions",
+    "Purpose",
     "get_initializer",
     "least_squares",
     "list_initializers",

@@ -112,9 +112,12 @@ def register_initializer(
 
 
 @checked
-def get_initializer(name: str) -> Initializer:
-    """The record registered under `name`. Unknown names raise `UnknownNameError` with the nearest ones."""
-    return INITIALIZERS.get(name)
+def get_initializer(name: str, *, purpose: Purpose | None = None) -> Initializer:
+    """The record registered under `name`, whatever its purpose.
+
+    Unknown names raise `UnknownNameError` with the nearest ones, of those that serve `purpose` if given.
+    """
+    return INITIALIZERS.get(name, lambda record: purpose in (None, record.purpose))
 
 
 @checked
@@ -124,7 +127,7 @@ def table_initializer(name: str) -> Initializer:
     Raises `UnknownNameError` for an unknown name, and `InvalidArgumentError` for an initialiser that makes
     rows beside a table.
     """
-    record = get_initializer(name)
+    record = get_initializer(name, purpose="table")
     if record.purpose != "table":
         names = ", ".join(r.name for r in list_initializers(purpose="table"))
         way = (
@@ -136,10 +139,11 @@ def table_initializer(name: str) -> Initializer:
     return record
 
 
-def read_init(text: str) -> tuple[str, dict[str, Any]]:
+def read_init(text: str, *, purpose: Purpose | None = None) -> tuple[str, dict[str, Any]]:
     """Name and options of an initialiser written as `mean_cov` or `mean_cov:scale=auto,...`, both checked.
 
-    Values are read as JSON, else as texts. Raises `UnknownNameError` or `InvalidArgumentError`.
+    Values are read as JSON, else as texts. Raises `UnknownNameError`, with names that serve `purpose`, or
+    `InvalidArgumentError`.
     """
     name, _, rest = text.partition(":")
     options: dict[str, Any] = {}
@@ -153,7 +157,7 @@ def read_init(text: str) -> tuple[str, dict[str, Any]]:
             options[option] = json.loads(value)
         except ValueError:
             options[option] = value
-    get_initializer(name).check_options(options)
+    get_initializer(name, purpose=purpose).check_options(options)
     return name, options
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
 from ..initializers import Initializer, list_initializers, read_init
 from ..retokenize import Body, RefineContext, Step, TokenTexts
 from ..tables import EmbeddingTables, RowsOf, checkpoint_of, is_partitioned
@@ -20,13 +20,14 @@ Refinement = tuple[Initializer, dict[str, Any]]
 def read_refinement(refine: str | None) -> list[Refinement]:
     """The records and the options of `name` or `name:option=value,...`, several joined by `+`; none for None.
 
-    Raises `UnknownNameError` or `InvalidArgumentError`, naming those that there are."""
+    Raises `UnknownNameError`, or `InvalidArgumentError` for bad options."""
     known = {record.name: record for record in list_initializers(purpose="refinement")}
     found = []
     for one in [] if refine is None else re.split(r"\+(?=[A-Za-z_])", refine):
-        name, options = read_init(one)
+        name = one.partition(":")[0]
         if name not in known:
-            raise InvalidArgumentError(f"refine={one!r} is no refinement: choose {' or '.join(known)}")
+            raise UnknownNameError("refinement", name, known)
+        _, options = read_init(one)
         found.append((known[name], options))
     return found
 

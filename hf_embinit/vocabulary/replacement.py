@@ -192,7 +192,7 @@ def _method(
             given = {found[0][0]: None}  # `auto` may have more than the method reads
         else:
             init, why = "fvt", "nothing but the tokenizers was given"
-    record = check_init(init, options)
+    record = check_init(init, options, purpose="tokenizer")
     if record.purpose != "tokenizer" and record.name != "mean":
         names = ", ".join(r.name for r in list_initializers(purpose="tokenizer"))
         raise InvalidArgumentError(

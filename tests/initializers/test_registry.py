@@ -49,6 +49,13 @@ def test_unknown_name_suggests_the_nearest() -> None:
     assert "Available: " in str(error.value)
 
 
+def test_an_unknown_name_is_answered_with_names_that_serve_its_purpose() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean: subword_mean") as error:
+        get_initializer("subword", purpose="rows")
+    assert "mean_cov" in str(error.value) and "xavier" not in str(error.value)
+    assert get_initializer("xavier", purpose="rows").purpose == "table"  # callers say what for
+
+
 def test_a_taken_name_is_refused() -> None:
     with pytest.raises(DuplicateNameError, match="xavier"):
         register_initializer("xavier", summary="", reference="")(lambda context: None)
