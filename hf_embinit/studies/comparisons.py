@@ -34,13 +34,15 @@ def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, fl
 
 def compared(study: Study, scores: Sequence[Scores]) -> Iterable[tuple[Scores, Scores]]:
     """Pairs of cells that the paper compares: in one box, and in one column (or row)."""
-    across = study.file.compare == "rows"
-    parts = study.rows if across else study.columns
-    for a, b in itertools.combinations(scores, 2):
-        one, other = (a.cell.row, b.cell.row) if across else (a.cell.column, b.cell.column)
-        same = (a.cell.column == b.cell.column) if across else (a.cell.row == b.cell.row)
-        if same and parts[one].box == parts[other].box:
-            yield a, b
+    return ((a, b) for a, b in itertools.combinations(scores, 2) if _comparable(study, a, b))
+
+
+def _comparable(study: Study, a: Scores, b: Scores) -> bool:
+    if study.file.compare == "rows":
+        same, boxes = a.cell.column == b.cell.column, [study.rows[s.cell.row].box for s in (a, b)]
+    else:
+        same, boxes = a.cell.row == b.cell.row, [study.columns[s.cell.column].box for s in (a, b)]
+    return same and boxes[0] == boxes[1]
 
 
 @dataclass(frozen=True)
@@ -72,25 +74,27 @@ class Difference:
 
 
 def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
-    """The differences of all pairs that the paper compares, for values with a `better`."""
+    """The differences of the pairs that the paper compares, for values with a `better`: of all, or where a
+    study says `against`, from that one and from the best."""
     pairs = []
     for a, b in compared(study, scores):
+        rows = study.file.compare == "rows"
+        names = [s.cell.row if rows else s.cell.column for s in (a, b)]
         for i, value in enumerate(a.cell.values):
             if value.better is None or value != b.cell.values[i]:
+                continue
+            told = study.file.against is None or study.file.against in names
+            if not (told or best(study, scores, a, i) or best(study, scores, b, i)):
                 continue
             shared = sorted(a.by_seed[i].keys() & b.by_seed[i].keys())
             if not shared:
                 continue
-            where, first, second = (
-                (study.columns[a.cell.column].title, a.cell.row, b.cell.row)
-                if study.file.compare == "rows"
-                else (study.rows[a.cell.row].title, a.cell.column, b.cell.column)
-            )
+            where = (study.columns[a.cell.column] if rows else study.rows[a.cell.row]).title
             theirs = (a.cell.paper[i][0], b.cell.paper[i][0])
             pairs.append(
                 Difference(
                     where,
-                    f"{second} - {first}",
+                    f"{names[1]} - {names[0]}",
                     value.title,
                     tuple(b.by_seed[i][seed] - a.by_seed[i][seed] for seed in shared),
                     value.digits + 1,
@@ -161,8 +165,6 @@ def best(study: Study, scores: Sequence[Scores], of: Scores | None, i: int) -> b
     """Whether a cell has the best mean of its experiment."""
     if of is None or of.cell.values[i].better is None or not of.by_seed[i]:
         return False
-    rivals = [
-        p for pair in compared(study, scores) if of in pair for p in pair if p is not of and p.by_seed[i]
-    ]
+    rivals = [p for p in scores if p is not of and _comparable(study, of, p) and p.by_seed[i]]
     sign = -1 if of.cell.values[i].better == "lower" else 1
     return bool(rivals) and all(sign * mean(of.by_seed[i]) > sign * mean(r.by_seed[i]) for r in rivals)

@@ -67,6 +67,8 @@ class StudyFile:
     source: str
     note: str
     compare: str
+    against: str | None
+    """A row (or column, by `compare`): differences are printed from it and the best alone, not of all."""
     figure: dict[str, Any]
     without: list[str]
     smoke: dict[str, Any]
@@ -81,7 +83,7 @@ class StudyFile:
 
 
 _TYPES: dict[str, Any] = {
-    **dict.fromkeys(("title", "box", "recipe", "results", "source", "note", "compare"), str),
+    **dict.fromkeys(("title", "box", "recipe", "results", "source", "note", "compare", "against"), str),
     **dict.fromkeys(("field", "better", "relative_to"), str),
     **dict.fromkeys(("arguments", "variables", "grid", "smoke", "figure"), dict),
     **dict.fromkeys(("columns", "rows", "cells", "paper"), dict),
@@ -92,7 +94,7 @@ _TYPES: dict[str, Any] = {
 _VALUE = {"title", "field", "scale", "digits", "better", "relative_to"}
 _PART = {"title", "box", "recipe", "results", "arguments", "variables", "values", "seeds", "grid", "smoke"}
 _PART |= {"minutes"}
-_STUDY = (_PART - {"box", "grid"}) | {"source", "note", "compare", "figure", "without"}
+_STUDY = (_PART - {"box", "grid"}) | {"source", "note", "compare", "against", "figure", "without"}
 _STUDY |= {"columns", "rows", "cells", "paper"}
 _SMOKE = {"only", "seeds", "arguments"}
 
@@ -114,6 +116,11 @@ def read_study_file(path: Path) -> StudyFile:
         raise InvalidArgumentError(
             f"{path}, line {raw.lines['compare']}: 'compare' is rows or columns, not {raw['compare']!r}"
         )
+    against, among = raw.get("against"), raw[raw.get("compare", "rows")]
+    if against is not None and against not in among:
+        raise InvalidArgumentError(
+            f"{path}, line {raw.lines['against']}: 'against' is {' or '.join(among)}, not {against!r}"
+        )
     smoke = raw.get("smoke") or {}
     if smoke:
         _check(smoke, _SMOKE, "smoke", path, raw.lines["smoke"])
@@ -127,6 +134,7 @@ def read_study_file(path: Path) -> StudyFile:
         source=raw["source"],
         note=raw.get("note", ""),
         compare=raw.get("compare", "rows"),
+        against=against,
         figure=raw.get("figure") or {},
         without=raw.get("without") or [],
         smoke=smoke,

@@ -142,6 +142,7 @@ def test_an_unknown_study_is_named_with_the_nearest() -> None:
         ("{a: [11.5", "{c: [11.5", 16, "Unknown field of the paper's row, by column 'c'"),
         ("11.5 (0.7)", "eleven", 16, "are no numbers"),
         ("title: A toy", "title: A toy\ncompare: boxes", 2, "'compare' is rows or columns"),
+        ("title: A toy", "title: A toy\nagainst: middle", 2, "'against' is low or high, not 'middle'"),
         ("seeds: 2", "seeds: 2\nseeds: 3", 6, "'seeds' stands here twice"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -47,6 +48,20 @@ def test_the_table_has_ours_beside_the_paper_s(finished) -> None:
         and "seeds: 1, 2; runs: 8" in page
     )
     assert "![A toy](figures/toy.png)" in page
+
+
+def test_differences_from_one_row_and_from_the_best_alone(toy) -> None:
+    name, launch = toy
+    more = "".join(
+        f"  {row}: {{title: {row}, box: One, arguments: {{bonus: {i}}}}}\n" for i, row in enumerate("xyz")
+    )
+    Path(name).write_text(STUDY.replace("paper:\n", f"{more}against: x\npaper:\n"))
+    study = load_study(name, only=["a/*"])
+    run_here(study.runs, launch, workers=2)
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "From `x` and from the best of each column." in page
+    said = re.findall(r"^\| A \| (\w+ - \w+) \| BLEU", page, re.MULTILINE)
+    assert said == ["high - low", "x - low", "x - high", "y - high", "z - high", "y - x", "z - x"]
 
 
 def test_cells_that_were_not_run_say_so(toy) -> None:
