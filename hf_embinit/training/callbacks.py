@@ -127,6 +127,8 @@ def keep_checkpoints_whole(trainer: Trainer) -> None:
     """
     plugin = getattr(trainer.accelerator.state, "fsdp_plugin", None)
     if plugin is not None:
+        # accelerate 1.15 keeps what it made for sharded ones, and cannot load an optimizer with it
+        plugin.state_dict_config = plugin.optim_state_dict_config = None
         plugin.set_state_dict_type("FULL_STATE_DICT")
 
 
