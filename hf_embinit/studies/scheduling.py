@@ -122,10 +122,15 @@ def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
             "its folder to run it again"
         )
     for key, value in launch.arguments(run).items():
-        if not _same(arguments.get(key), value):
+        found, given = arguments.get(key), str(run.arguments.get(key))
+        if given.startswith(RUN_PREFIX):  # the folder of both may have moved since
+            name = Path("runs", given.removeprefix(RUN_PREFIX)).parts
+            same = Path(str(found)).parts[-len(name) :] == name
+        else:
+            same = _same(found, value)
+        if not same:
             raise RunFolderError(
-                f"{path} is of a run with --{key} {arguments.get(key)!r}, not {value!r}: delete its folder "
-                "to run it again"
+                f"{path} is of a run with --{key} {found!r}, not {value!r}: delete its folder to run it again"
             )
     return record
 

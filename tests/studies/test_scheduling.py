@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,12 @@ def test_runs_that_read_others_come_after_them(toy) -> None:
     assert [o.run for o in run_here([high, low], launch, workers=2)] == [low, high]
     record = json.loads((launch.folder(high) / "results.json").read_text())
     assert record["arguments"]["model"] == str(launch.folder(low) / "x-1")
+    moved = replace(launch, root=launch.root.rename(launch.root.with_name("moved")))
+    assert {outcome_of(run, moved).status for run in study.runs} == {"finished"}
+    record["arguments"]["model"] = str(moved.folder(low) / "x-2")
+    (moved.folder(high) / "results.json").write_text(json.dumps(record))
+    with pytest.raises(RunFolderError, match=r"is of a run with --model '.*x-2', not '.*x-1'"):
+        outcome_of(high, moved)
 
 
 def test_commands_flags_and_launchers(toy) -> None:
