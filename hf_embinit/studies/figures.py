@@ -167,11 +167,19 @@ def plot_rankings(rankings: Sequence[Ranking], path: str | Path, *, title: str =
 def draw_ranking(ax: Any, ranking: Ranking) -> None:
     """One panel of `plot_rankings`."""
     names = ranking.ranked()
+    means = {name: [statistics.fmean(one.values()) for one in ranking.rows[name] if one] for name in names}
+    smallest = min(map(min, means.values()))
+    # methods that fail are named in words: on one axis with them, the others would be in one place
+    off = {name for name in names if ranking.better == "lower" and 0 < 10 * smallest < max(means[name])}
+    for name in off:
+        said = f"off the scale: {', '.join(f'{mean:.{ranking.digits}f}' for mean in means[name])}"
+        place = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+        ax.text(0.99, names.index(name), said, fontsize=8, color="0.35", **place)
     for number, value in enumerate(ranking.values):
         color, marker = PALETTE[number], "os"[number % 2]
         for place, name in enumerate(names):
             numbers = list(ranking.rows[name][number].values())
-            if not numbers:
+            if not numbers or name in off:
                 continue
             interval = t_interval(numbers)
             if interval:
@@ -183,9 +191,6 @@ def draw_ranking(ax: Any, ranking: Ranking) -> None:
         ax.plot([], [], marker, color=color, label=value)
     ax.set_yticks(range(len(names)), [textwrap.fill(name, _LABEL_WIDTH) for name in names], fontsize=8)
     ax.set_ylim(len(names) - 0.4, -0.6)
-    means = [statistics.fmean(one.values()) for row in ranking.rows.values() for one in row if one]
-    if ranking.better == "lower" and min(means) > 0 and max(means) > 10 * min(means):
-        ax.set_xscale("log")  # one method that fails would leave the others in one place
     ax.set_xlabel(f"{' and '.join(ranking.values)}: {ranking.better} is better")
     ax.set_title(textwrap.fill(ranking.finding(), 56), fontsize=10)
     if len(ranking.values) > 1:
