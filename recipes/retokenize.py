@@ -72,25 +72,17 @@ def main() -> None:
 
     from hf_embinit import records
     from hf_embinit.errors import InvalidArgumentError
-    from hf_embinit.initializers import read_init
     from hf_embinit.tasks import retokenizing, trials
     from hf_embinit.vocabulary import expand_vocabulary, read_refinement, replace_tokenizer
 
     if args.expand and (args.refine or args.untie or args.tokenizer):
         raise InvalidArgumentError("--expand keeps the tokenizer: leave --tokenizer, --refine, --untie out")
-    init, options = args.init, dict[str, Any]()
-    if init != "auto":
-        init, options = read_init(init, purpose=None if args.expand else "tokenizer")
+    init, options = retokenizing.read_method(args.init, adds_words=bool(args.expand))
     refinements = read_refinement(args.refine)  # what is misspelt ends here, before any work
     folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder
     model, old = retokenizing.load_model(args.model)
     generates = model.get_output_embeddings() is not None
-    for name in ("labelled",) if generates else ("expand", "max_steps", "texts", "untie"):
-        if getattr(args, name):
-            raise InvalidArgumentError(
-                f"--{name} is for {'an encoder' if generates else 'a causal language model'}, which --model "
-                f"{args.model!r} is not: leave it out"
-            )
+    retokenizing.check_fits(asdict(args), generates)
     pairs = [] if generates else trials.load_pairs(args.pairs, "train", args.max_pairs, args.seed)
     if generates:
         trial = trials.text_trial(model, old, args.texts, args.num_texts, seed=args.seed)

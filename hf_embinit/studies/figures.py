@@ -173,8 +173,8 @@ def draw_ranking(ax: Any, ranking: Ranking) -> None:
     off = {name for name in names if ranking.better == "lower" and 0 < 10 * smallest < max(means[name])}
     for name in off:
         said = f"off the scale: {', '.join(f'{mean:.{ranking.digits}f}' for mean in means[name])}"
-        place = {"transform": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
-        ax.text(0.99, names.index(name), said, fontsize=8, color="0.35", **place)
+        look: dict[str, Any] = {"fontsize": 8, "color": "0.35", "ha": "right", "va": "center"}
+        ax.text(0.99, names.index(name), said, transform=ax.get_yaxis_transform(), **look)
     for number, value in enumerate(ranking.values):
         color, marker = PALETTE[number], "os"[number % 2]
         for place, name in enumerate(names):

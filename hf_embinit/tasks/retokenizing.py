@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
+from ..initializers import read_init
 from ..measures import check_table
 from ..retokenize import Pair, count_alignments, list_initializers
 from ..tables import EmbeddingTables
@@ -74,6 +75,21 @@ def load_model(name: str) -> tuple[Any, Any]:
     model = load_pretrained(kind, source, what, dtype="float32")
     check_table(model.get_input_embeddings().weight.detach(), f"the input table of {what}")
     return model.eval(), load_pretrained_tokenizer(source, what)
+
+
+def read_method(text: str, *, adds_words: bool = False) -> tuple[str, dict[str, Any]]:
+    """Name and options of what makes the rows, `auto` among them; of any purpose where words are added."""
+    return ("auto", {}) if text == "auto" else read_init(text, purpose=None if adds_words else "tokenizer")
+
+
+def check_fits(flags: Mapping[str, Any], generates: bool) -> None:
+    """Raises `InvalidArgumentError` for a flag that is given and says nothing to such a `model`."""
+    for name in ("labelled",) if generates else ("expand", "max_steps", "texts", "untie"):
+        if flags[name]:
+            raise InvalidArgumentError(
+                f"--{name} is for {'an encoder' if generates else 'a causal language model'}, which --model "
+                f"{flags['model']!r} is not: leave it out"
+            )
 
 
 def new_tokenizer(

