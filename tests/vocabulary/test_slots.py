@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import struct
 from pathlib import Path
 
@@ -285,8 +284,8 @@ def test_the_command(tmp_path, capsys) -> None:
 
 @pytest.mark.data
 @pytest.mark.parametrize(("name", "slot"), [("bert-base-uncased", "[unused0]"), ("t5-base", "<extra_id_99>")])
-def test_tokenizers_of_the_hub(name, slot, tmp_path) -> None:
-    t = AutoTokenizer.from_pretrained(Path(os.environ["HF_EMBINIT_DATA"]) / "tokenizers" / name)
+def test_tokenizers_of_the_hub(name, slot, data_folder, tmp_path) -> None:
+    t = AutoTokenizer.from_pretrained(data_folder / "tokenizers" / name)
     size = -(-len(t) // 128) * 128
     tiny = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
     m = BertForMaskedLM(BertConfig(vocab_size=size, **tiny))
