@@ -124,7 +124,7 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
         head = ["", "difference", "value", "mean", "95% t interval", "n", "the paper's", ""]
         parts += [
             "## Paired differences over the same seeds\n",
-            f"From `{study.file.against}` and from the best of each column." if study.file.against else "",
+            f"From `{study.file.against}` and from the best." if study.file.against else "",
             markdown_table(head, map(_difference, deltas)),
         ]
     points = [(s, point, by) for s in scores for point, by in s.points]

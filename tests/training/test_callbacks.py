@@ -29,6 +29,5 @@ def test_checkpoints_under_fsdp_are_whole_and_can_be_loaded() -> None:
     trainer: Any = SimpleNamespace(accelerator=SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin)))
     keep_checkpoints_whole(trainer)
     assert plugin.state_dict_type.name == "FULL_STATE_DICT"
-    assert (
-        plugin.state_dict_config.rank0_only and plugin.optim_state_dict_config.rank0_only
-    )  # read on loading
+    # which accelerate reads when it loads
+    assert plugin.state_dict_config.rank0_only and plugin.optim_state_dict_config.rank0_only
