@@ -55,6 +55,19 @@ def summed(one: Coefficients, other: Coefficients) -> Coefficients:
     )  # fmt: skip
 
 
+def logged(made: Coefficients) -> Coefficients:
+    return Coefficients(made.indptr, made.indices, made.values.log1p(), made.shape, made.step)
+
+
+def lifted(made: Coefficients, power: float) -> Coefficients:
+    """By how much more often than by chance two tokens are aligned: their pointwise mutual information."""
+    rows, columns = (torch.zeros(n).index_add_(0, ids, made.values)
+                     for n, ids in zip(made.shape, (made.new_ids, made.indices), strict=True))  # fmt: skip
+    lift = made.values * made.values.sum() / (rows[made.new_ids] * columns[made.indices])
+    values = made.values**power * lift.log().clamp_min(0)
+    return Coefficients(made.indptr, made.indices, values, made.shape, made.step)
+
+
 def symmetric(made: Coefficients) -> Coefficients:
     """Dice: a count over the sum of its row's and its column's."""
     rows, columns = (torch.zeros(n).index_add_(0, ids, made.values)
@@ -76,8 +89,15 @@ VARIANTS: dict[str, Callable[[RetokenizeContext], Coefficients]] = {
     "forward": lambda c: finished(c, counts(c, "forward")),
     "agreement + forward": lambda c: finished(c, summed(counts(c), counts(c, "forward"))),
     "dice": lambda c: finished(c, symmetric(counts(c)), 0.05),
+    "power 0.25": lambda c: finished(c, powered(counts(c), 0.25)),
     "power 0.5": lambda c: finished(c, powered(counts(c), 0.5)),
+    "power 0.5, shares from 0.02": lambda c: finished(c, powered(counts(c), 0.5), 0.02),
+    "power 0.5, shares from 0.1": lambda c: finished(c, powered(counts(c), 0.5), 0.1),
+    "power 0.7": lambda c: finished(c, powered(counts(c), 0.7)),
     "power 2": lambda c: finished(c, powered(counts(c), 2.0)),
+    "logarithms": lambda c: finished(c, logged(counts(c))),
+    "times information": lambda c: finished(c, lifted(counts(c), 1.0)),
+    "power 0.5 times information": lambda c: finished(c, lifted(counts(c), 0.5)),
     "shares from 0.2": lambda c: finished(c, counts(c), 0.2),
     "all shares": lambda c: finished(c, counts(c), 0.0),
     "pieces 0.3": lambda c: finished(c, with_pieces(c, counts(c), 0.3)),
@@ -115,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--nli", help="a classifier to score on XNLI in place of finding captions")
+    parser.add_argument("--test_pairs", type=int, help="to score on; the study takes 500, of XNLI 1,000")
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=list(VARIANTS))
     args = parser.parse_args()
     found: dict[str, list[float]] = {name: [] for name in args.variants}
@@ -123,19 +144,20 @@ def main() -> None:
         model, old = retokenizing.load_model(source)
         pairs = trials.load_pairs(FILES["train"], "train", 25_000, seed)
         if args.nli:
-            trial = trials.label_trial(model, pairs, "xnli/de/validation.jsonl", 1000)
+            trial = trials.label_trial(model, pairs, "xnli/de/validation.jsonl", args.test_pairs or 1000)
         else:
-            trial = trials.pair_trial(model, old, pairs, trials.load_pairs(FILES["test"], "test")[:500])
+            test = trials.load_pairs(FILES["test"], "test")[: args.test_pairs or 500]
+            trial = trials.pair_trial(model, old, pairs, test)
         tokenizer, _ = retokenizing.new_tokenizer(old, trial.texts, name=None, size=8000, words=0)
         for name in args.variants:
             found[name].append(scores_of(name, seed, trial, pairs, tokenizer, source))
-            print(f"seed {seed}  {name:<20} {found[name][-1]:.3f}", flush=True)
+            print(f"seed {seed}  {name:<28} {found[name][-1]:.3f}", flush=True)
         COUNTS.clear()
     base = found[args.variants[0]]
     for name, values in found.items():
         deltas = [a - b for a, b in zip(values, base, strict=True)]
         interval = t_interval(deltas) or ()
-        print(f"{name:<20} {statistics.fmean(values):.3f}  {statistics.fmean(deltas):+.3f}  "
+        print(f"{name:<28} {statistics.fmean(values):.3f}  {statistics.fmean(deltas):+.3f}  "
               + " to ".join(f"{x:+.3f}" for x in interval))  # fmt: skip
 
 

@@ -57,6 +57,19 @@ def test_a_dictionary_serves_alone_and_beside_text() -> None:
         trans_tokenizer(context_of(NEW, OLD, dictionary=[]))
 
 
+def test_the_power_changes_shares_and_not_what_is_aligned() -> None:
+    context = context_of(NEW, OLD, parallel=PAIRS)
+    plain = trans_tokenizer(context, min_share=0.0, borrow=False)
+    rooted = trans_tokenizer(context, power=0.5, min_share=0.0, borrow=False)
+    assert torch.equal(plain.indices, rooted.indices) and len(plain.indices) > 80  # several a token
+    for i in range(4, 44):
+        shares = torch.tensor([share.value for share in plain.row(i)])
+        roots = shares.sqrt() / shares.sqrt().sum()
+        assert torch.tensor([share.value for share in rooted.row(i)]).allclose(roots, atol=1e-5)
+    with pytest.raises(InvalidArgumentError, match="power"):
+        get_initializer("trans_tokenizer").check_options({"power": 0})
+
+
 def test_words_of_both_languages_are_their_own_source() -> None:
     old, new = word_tokenizer([*OLD_WORDS, "taxi"]), word_tokenizer([*NEW_WORDS, "taxi"])
     made = trans_tokenizer(context_of(new, old, parallel=PAIRS))  # the text never says it
