@@ -144,7 +144,7 @@ def load_pairs(source: Sequence[str], split: str, limit: int | None = None, seed
     if list(source) == ["tatoeba"]:
         pairs = [Pair(row["en"], row["de"]) for row in corpus_splits("tatoeba")[split]]
     else:
-        pairs = [pair for one in source for pair in read_parallel(_find(one))]
+        pairs = [pair for one in source for pair in read_parallel(_find(one), name="pairs")]
     if limit is None or limit >= len(pairs):
         return pairs
     order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
