@@ -94,7 +94,7 @@ def vipi(context: RetokenizeContext) -> Coefficients:
     for i in context.without_source().tolist():
         form = context.new.forms[i]
         splits = _shortest_splits(form.bytes, inside if form.word_start is False else starts, inside)
-        if not splits:
+        if not splits or not form.bytes:  # a space alone has no text to split
             continue
         longest = max(max(map(len, split)) for split in splits)
         best = [split for split in splits if max(map(len, split)) == longest]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -256,6 +257,19 @@ def test_vipi_takes_the_fewest_and_then_the_longest_pieces() -> None:
     report = hf_embinit.replace_tokenizer(model("bert", len(old)), old, word_pieces("abcd", "a"), "vipi")
     # a|bcd and abc|d have a piece of three, ab|cd has not
     assert dict(report.explain("abcd")) == pytest.approx({"a": 0.25, "##bcd": 0.25, "abc": 0.25, "##d": 0.25})
+
+
+@pytest.mark.parametrize("init", ["random", "reinit", "vipi", "fvt"])
+def test_a_space_alone_and_half_a_character_have_a_row(init: str) -> None:
+    old, new = tokenizer("wordpiece", 320), tokenizer("byte_level", 450)
+    lm = model("bert", len(old))
+    ids = new.get_vocab()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VocabularyWarning)  # most are at random
+        report = hf_embinit.replace_tokenizer(lm, old, new, init)
+    rows = lm.get_input_embeddings().weight
+    for token in ("Ġ", "Ã"):
+        assert torch.isfinite(rows[ids[token]]).all() and report.coefficients.step[ids[token]] != Step.NONE
 
 
 def test_row_norm_gives_sums_the_norm_of_what_they_are_of() -> None:
