@@ -90,9 +90,8 @@ def _findings(results: Path) -> str:
     """One line a finding: what is usual, what is better, over how many seeds, and where it stands."""
     kept = [(r.init, r.metrics["test_bleu"]) for r in find_records(results / "translate")[0].values()]
     captions = [[score for init, score in kept if init == name] for name in ("xavier", "glove_xavier")]
-    with open(results / "reproduce" / "table1" / "table.csv", encoding="utf-8") as file:
-        cells = {(r["column"], r["row"], r["value"]): r for r in csv.DictReader(file)}
-    multi30k = [cells["multi30k", f"words-{name}", "BLEU"] for name in ("xavier", "glove_xavier")]
+    multi30k = _cells(results, "table1", "multi30k", ("words-xavier", "words-glove_xavier"), "BLEU")
+    longer = _cells(results, "retokenize", "larger", ("fvt", "words_shares"), "bits/byte")
     new = [
         [
             json.loads(path.read_text(encoding="utf-8"))["metrics"]["validation_bits_per_byte"]
@@ -105,6 +104,7 @@ def _findings(results: Path) -> str:
     german = [run["metrics"] for run in read if not run["arguments"].get("labelled")]
     found = [[100 * run[f"{when}_accuracy"] for run in german] for when in ("before", "step_0")]
     shown = [f"{float(cell['mean']):.1f} ({float(cell['sd']):.1f})" for cell in multi30k]
+    bits = [f"{float(cell['mean']):.2f} ({float(cell['sd']):.2f})" for cell in longer]
     rows = [
         ["captions, German to English", "test BLEU", "`xavier`", _mean(captions[0], 1), "`glove_xavier`",
          _mean(captions[1], 1), f"{len(captions[0])}, {len(captions[1])}",
@@ -118,8 +118,18 @@ def _findings(results: Path) -> str:
         ["English sentence encoder reads German, no training", "right caption found, of 100",
          "its own tokenizer", _mean(found[0], 1), "`trans_tokenizer`", _mean(found[1], 1), f"{len(german)}",
          "[all methods](recipes/results/reproduce/retokenize/table.md)"],
+        ["4,000 tokens for a model with 512, no training", "bits per byte, less is better", "`fvt`", bits[0],
+         "`first_piece_shares` after `tokens2words`", bits[1], longer[0]["n"],
+         "[page](recipes/results/retokenize/README.md)"],
     ]  # fmt: skip
     return markdown_table(["what", "score", "usual", "", "instead", "", "seeds", "more"], rows)
+
+
+def _cells(results: Path, study: str, column: str, rows: Sequence[str], value: str) -> list[dict[str, str]]:
+    """Cells of the committed table of a study."""
+    with open(results / "reproduce" / study / "table.csv", encoding="utf-8") as file:
+        cells = {(r["column"], r["row"], r["value"]): r for r in csv.DictReader(file)}
+    return [cells[column, row, value] for row in rows]
 
 
 def _mean(values: Sequence[float], digits: int) -> str:

@@ -245,3 +245,28 @@ def test_rank_agreement_is_kendall_s_tau_in_one_experiment(toy) -> None:
     found = rank_agreement(study, gather(study, launch))
     reference = scipy.stats.kendalltau(list(ours.values()), list(theirs.values())).statistic
     assert found is not None and found[0] == pytest.approx(reference) and found[1:] == (6, None)
+
+
+def test_the_page_of_shares_says_what_the_table_says() -> None:
+    results = Path(__file__).parents[2] / "recipes" / "results"
+    page = (results / "retokenize" / "README.md").read_text(encoding="utf-8")
+    table = (results / "reproduce" / "retokenize" / "table.md").read_text(encoding="utf-8")
+
+    def cells(line: str) -> list[str]:
+        return [cell.strip().strip("*") for cell in line.strip().strip("|").split("|")]
+
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    header = next(cells(line) for line in lines if "German accuracy" in line)
+    there = {row[0]: dict(zip(header[1:], row[1:], strict=False)) for row in map(cells, lines)}
+    columns = ["stories, untied bits/byte", "stories, untied trained", "stories, untied whole model trained",
+               "WikiText bits/byte", "WikiText trained"]  # fmt: skip
+    rows = [cells(line) for line in page.splitlines() if line.startswith("| fvt")]
+    assert len(rows) == 8
+    for name, *shown in rows:
+        assert shown == [there[name][c].strip("*").removesuffix(", n=3") for c in columns], name
+    printed = {
+        tuple(sorted(abs(float(x)) for x in pair))
+        for pair in re.findall(r"([+-]\d+\.\d{3}) to ([+-]\d+\.\d{3})", table)
+    }
+    quoted = re.findall(r"\((\d\.\d{3}) to\s(\d\.\d{3})\)", page)
+    assert len(quoted) >= 8 and {tuple(map(float, pair)) for pair in quoted} <= printed
