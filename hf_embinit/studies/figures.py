@@ -16,26 +16,33 @@ _DASHES = ("-", "--", "-.", ":")
 
 
 def plot_mean_curves(
-    panels: Mapping[str, Mapping[str, Sequence[Sequence[Mapping[str, Any]]]]],
+    panels: Mapping[str, Mapping[str, Mapping[int, Sequence[Mapping[str, Any]]]]],
     path: str | Path,
     *,
     metric: str,
     label: str,
     x: str = "epoch",
     title: str = "",
+    against: str | None = None,
+    lower_is_better: bool = False,
 ) -> Path:
-    """Writes a PNG with a panel for each column: `panels[column][row]` are the histories of its seeds.
+    """Writes a PNG with a panel for each column: `panels[column][row]` has the history of each seed.
 
     Lines are means over the seeds at each `x` that all of them have; bands are one sample sd on either side.
-    The title of a panel says which ends highest.
+    With `against` they are of differences from that row, seed by seed. The title of a panel says which ends
+    highest, or lowest.
     """
     from matplotlib.ticker import MaxNLocator
 
     figure, (axes,) = new_figure(5.0 * len(panels), 4.0, columns=len(panels))
     for ax, (column, rows) in zip(axes, panels.items(), strict=True):
         last: dict[str, float] = {}
-        for number, (name, histories) in enumerate(rows.items()):
-            curves = [{row[x]: row[metric] for row in h if row.get(metric) is not None} for h in histories]
+        found = {name: _curves(histories, x, metric) for name, histories in rows.items()}
+        if against is not None:
+            found = _differences(found, against)
+            ax.axhline(0, color="black", linewidth=0.8)
+        for number, (name, by_seed) in enumerate(found.items()):
+            curves = list(by_seed.values())
             shared = sorted(set.intersection(*map(set, curves))) if curves else []
             if not shared:
                 continue
@@ -49,8 +56,10 @@ def plot_mean_curves(
                 sd = [statistics.stdev(c[i] for c in curves) for i in shared]
                 low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
                 ax.fill_between(shared, low, high, color=color, alpha=0.15, linewidth=0)
-        found = f": {max(last, key=lambda name: last[name])} ends highest" if len(last) > 1 else ""
-        ax.set_title(f"{column}{found}", fontsize="medium")
+        if len(last) > 1:
+            pick, how = (min, "lowest") if lower_is_better else (max, "highest")
+            column = f"{column}: {pick(last, key=lambda name: last[name])} ends {how}"
+        ax.set_title(column, fontsize="medium")
         ax.set_xlabel(x)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel(label)
@@ -60,6 +69,31 @@ def plot_mean_curves(
         "Lines: means over n seeds. Bands: one standard deviation on either side.", fontsize="small"
     )
     return save_figure(figure, path, title)
+
+
+Curves = dict[int, dict[float, float]]
+"""Seed -> x -> y."""
+
+
+def _curves(histories: Mapping[int, Sequence[Mapping[str, Any]]], x: str, metric: str) -> Curves:
+    return {
+        seed: {row[x]: row[metric] for row in history if row.get(metric) is not None}
+        for seed, history in histories.items()
+    }
+
+
+def _differences(found: Mapping[str, Curves], against: str) -> dict[str, Curves]:
+    """The other curves less those of `against`, where both are known."""
+    base = found.get(against, {})
+    return {
+        name: {
+            seed: {i: y - base[seed][i] for i, y in own.items() if i in base[seed]}
+            for seed, own in curves.items()
+            if seed in base
+        }
+        for name, curves in found.items()
+        if name != against
+    }
 
 
 def plot_bars(

@@ -100,20 +100,28 @@ def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str
 
 def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
     metric = study.file.figure["metric"]
-    panels: dict[str, dict[str, list[list[dict]]]] = {}
+    panels: dict[str, dict[str, dict[int, list[dict]]]] = {}
     for s in scores:
-        histories = [
-            r["history"]
+        histories = {
+            r["arguments"]["seed"]: r["history"]
             for r in s.records.values()
             if any(row.get(metric) is not None for row in r["history"])
-        ]
+        }
         if histories:
             panels.setdefault(study.columns[s.cell.column].title, {})[study.rows[s.cell.row].title] = (
                 histories
             )
     if panels:
         label, x = study.file.figure.get("label", metric), study.file.figure.get("x", "epoch")
-        plot_mean_curves(panels, path, metric=metric, label=label, x=x, title=study.title)
+        against = study.file.figure.get("against")
+        if against is not None:
+            against = study.rows[against].title
+            label = f"{label}, less that of {against}"
+        lower = study.file.figure.get("better") == "lower"
+        plot_mean_curves(
+            panels, path, metric=metric, label=label, x=x, title=study.title,
+            against=against, lower_is_better=lower,
+        )  # fmt: skip
     return bool(panels)
 
 

@@ -77,7 +77,8 @@ def test_scores_stand_beside_the_papers(rendered: dict[str, str]) -> None:
     assert "| 34.6 (0.5) | Kim et al. 2024, Table 3 |" in frozen and "Table 1" not in frozen
     embedded = rendered["translate-captions-words-glove-seed1.md"]
     assert "the paper" not in embedded  # no paper has these data
-    expanded = rendered["expand_vocab-stories260K-mean.md"]
+    runs = "reproduce-runs-expand_vocab-wikitext-2-v1-stories260K"
+    expanded = rendered[f"{runs}-mean-seed1-e2f06905-mean.md"]
     assert "KL to the model before expansion" in expanded and "100 tokens were added" in expanded
     assert "hewitt2021" in expanded
 

@@ -13,10 +13,11 @@ import scipy.stats
 from builders.studies import STUDY
 
 from hf_embinit.drawing import new_figure
+from hf_embinit.studies import figures as study_figures
 from hf_embinit.studies import report as study_report
 from hf_embinit.studies import tables as study_tables
 from hf_embinit.studies.comparisons import Difference, rank_agreement, t_interval
-from hf_embinit.studies.figures import Ranking, draw_ranking
+from hf_embinit.studies.figures import Ranking, draw_ranking, plot_mean_curves
 from hf_embinit.studies.scheduling import execute, run_here
 from hf_embinit.studies.scores import field_value, gather
 from hf_embinit.studies.study import load_study
@@ -116,6 +117,28 @@ def test_the_page_is_written_with_its_figure(finished, tmp_path) -> None:
     assert (tmp_path / "t" / "figures" / "curves.png").stat().st_size > 5000
     assert (tmp_path / "t" / "table.md").read_text() in page
     assert {p.name for p in (tmp_path / "t").iterdir()} == {"table.md", "table.csv", "table.tex", "figures"}
+
+
+def test_curves_against_a_row_are_paired_by_seed(monkeypatch, tmp_path) -> None:
+    drawn = []
+    monkeypatch.setattr(study_figures, "save_figure", lambda figure, *rest: drawn.append(figure))
+
+    def history(*values: float) -> list[dict[str, float]]:
+        return [{"step": i, "loss": value} for i, value in enumerate(values)]
+
+    rows = {
+        "base": {1: history(4.0, 3.0), 2: history(5.0, 4.0)},
+        "low": {2: history(4.0, 2.0), 1: history(4.0, 2.0), 3: history(0.0, 0.0)},
+        "high": {2: history(6.0, 5.0)},
+    }
+    given = {"metric": "loss", "label": "loss", "x": "step"}
+    plot_mean_curves({"A": rows}, tmp_path / "x.png", **given, against="base", lower_is_better=True)
+    (ax,) = drawn[0].axes
+    lines = {line.get_label(): list(line.get_ydata()) for line in ax.lines[1:]}
+    assert lines == {"low (n=2)": [-0.5, -1.5], "high (n=1)": [1.0, 1.0]}
+    assert ax.get_title() == "A: low ends lowest"
+    plot_mean_curves({"A": rows}, tmp_path / "x.png", **given)
+    assert drawn[1].axes[0].get_title() == "A: high ends highest"
 
 
 def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(finished, tmp_path) -> None:
