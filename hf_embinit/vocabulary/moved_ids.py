@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -93,7 +94,9 @@ class MovedIds:
             role = match[1]
             if role in self.new.roles:
                 return self.new.roles[role]
-            return self.new_id.get(value) if 0 <= value < self.rows else value if value < 0 else None
+            if value < 0 or value in self.new_id:
+                return self.new_id.get(value, value)
+            return self._none(field, role)
         if match and isinstance(value, (list, tuple)):
             ids = [self.new_id[i] for i in value if i in self.new_id]
             first = [self.new.roles[match[1]]] if match[1] in self.new.roles else []
@@ -107,6 +110,16 @@ class MovedIds:
         if isinstance(value, Mapping) and not all(i in self.new_id for i in field.ids if i < self.rows):
             return self._required(field, min(i for i in field.ids if i not in self.new_id))
         return _kept(name, value, self.new_id)
+
+    def _none(self, field: IdField, role: str) -> None:
+        """None, where the configuration takes it: some want a number."""
+        try:
+            setattr(copy.copy(field.holder), field.name, None)
+        except Exception as error:
+            raise InvalidArgumentError(
+                f"{type(field.holder).__name__}.{field.name} has to be a number, and the new tokenizer has "
+                f"no {role} token: give it one with new_tokenizer.add_special_tokens"
+            ) from error
 
     def _required(self, field: IdField, value: int) -> Any:
         if value < 0 or value >= self.rows:
