@@ -55,19 +55,6 @@ def summed(one: Coefficients, other: Coefficients) -> Coefficients:
     )  # fmt: skip
 
 
-def logged(made: Coefficients) -> Coefficients:
-    return Coefficients(made.indptr, made.indices, made.values.log1p(), made.shape, made.step)
-
-
-def lifted(made: Coefficients, power: float) -> Coefficients:
-    """By how much more often than by chance two tokens are aligned: their pointwise mutual information."""
-    rows, columns = (torch.zeros(n).index_add_(0, ids, made.values)
-                     for n, ids in zip(made.shape, (made.new_ids, made.indices), strict=True))  # fmt: skip
-    lift = made.values * made.values.sum() / (rows[made.new_ids] * columns[made.indices])
-    values = made.values**power * lift.log().clamp_min(0)
-    return Coefficients(made.indptr, made.indices, values, made.shape, made.step)
-
-
 def symmetric(made: Coefficients) -> Coefficients:
     """Dice: a count over the sum of its row's and its column's."""
     rows, columns = (torch.zeros(n).index_add_(0, ids, made.values)
@@ -91,13 +78,8 @@ VARIANTS: dict[str, Callable[[RetokenizeContext], Coefficients]] = {
     "dice": lambda c: finished(c, symmetric(counts(c)), 0.05),
     "power 0.25": lambda c: finished(c, powered(counts(c), 0.25)),
     "power 0.5": lambda c: finished(c, powered(counts(c), 0.5)),
-    "power 0.5, shares from 0.02": lambda c: finished(c, powered(counts(c), 0.5), 0.02),
-    "power 0.5, shares from 0.1": lambda c: finished(c, powered(counts(c), 0.5), 0.1),
     "power 0.7": lambda c: finished(c, powered(counts(c), 0.7)),
     "power 2": lambda c: finished(c, powered(counts(c), 2.0)),
-    "logarithms": lambda c: finished(c, logged(counts(c))),
-    "times information": lambda c: finished(c, lifted(counts(c), 1.0)),
-    "power 0.5 times information": lambda c: finished(c, lifted(counts(c), 0.5)),
     "shares from 0.2": lambda c: finished(c, counts(c), 0.2),
     "all shares": lambda c: finished(c, counts(c), 0.0),
     "pieces 0.3": lambda c: finished(c, with_pieces(c, counts(c), 0.3)),
