@@ -189,6 +189,15 @@ class Coefficients:
         indptr[1:] = torch.where(empty, 0, self.indptr.diff()).cumsum(0)
         return Coefficients(indptr, self.indices[kept], values[kept], self.shape, step)
 
+    def heaviest(self) -> Tensor:
+        """The old token with the greatest weight in each row, `[V']`: the first of equals, -1 for none."""
+        new_ids = self.new_ids
+        most = torch.full((self.shape[0],), -torch.inf).scatter_reduce(0, new_ids, self.values, "amax")
+        there = self.values == most[new_ids]
+        found = torch.full((self.shape[0],), self.shape[1])
+        found = found.scatter_reduce(0, new_ids[there], self.indices[there], "amin")
+        return torch.where(found < self.shape[1], found, -1)
+
     @property
     def new_ids(self) -> Tensor:
         """The new id of each weight, `[N]`."""

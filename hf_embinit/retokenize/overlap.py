@@ -53,11 +53,12 @@ def overlap_map(new: TokenTexts, old: TokenTexts, match: Match = "canonical") ->
 def role_map(new: TokenTexts, old: TokenTexts) -> Tensor:
     """For each new special token the old one with its role, or -1: int64 `[V']`.
 
-    By its first role that the old tokenizer has, else by the same spelling, else by the sibling role (`bos`
-    and `cls`, `eos` and `sep`) or as the mark of a turn in chats. Never by its number.
+    By its first role that the old tokenizer has, else by the same spelling among its special and added
+    tokens, else by the sibling role (`bos` and `cls`, `eos` and `sep`) or as the mark of a turn in chats.
+    Never by its number.
     """
     rows = torch.full((len(new),), -1, dtype=torch.int64)
-    specials = {old.tokens[i]: i for i in sorted(old.special, reverse=True)}
+    specials = {old.tokens[i]: i for i in sorted(old.special | old.added, reverse=True)}
     roles_of: dict[int, list[str]] = {}
     for role, i in new.roles.items():
         roles_of.setdefault(i, []).append(role)

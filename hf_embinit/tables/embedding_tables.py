@@ -39,6 +39,9 @@ class ResizePlan:
     """Table name -> new rows of that table."""
     asked: int | None = None
     """Tokens that were asked for, before padding to a multiple."""
+    origins: Tensor | None = None
+    """Old token that each token goes on from, `[new_num]`, -1 for none: what a model keeps by token beside
+    its tables, such as experts, follows it. None where the old tokens keep their ids."""
 
     @property
     def new_ids(self) -> range:
@@ -191,7 +194,7 @@ class EmbeddingTables:
             if table.tied_to is None:
                 first = old if table.extra_rows_move or table.extra_rows < 0 else table.num_embeddings
                 plan.new_rows[table.name] = range(first, max(first, first + new - old))
-        for tied, _, _ in self._resized(side):
+        for tied in (*(tied for tied, _, _ in self._resized(side)), *self.companions):
             self.elsewhere.check(tied)
         if new > old:
             self._require_memory(plan)
@@ -229,8 +232,11 @@ class EmbeddingTables:
         grown: dict[int, tuple[TiedTensor, Tensor]] = {}
         plans = [] if plan is None else [plan] if isinstance(plan, ResizePlan) else list(plan)
         for one in plans:
-            for tied, extra, moves in self._resized(one.side) if one.new_num != one.old_num else ():
-                grown[id(tied)] = (tied, _resized_copy(tied, one, extra, moves))
+            if one.new_num != one.old_num:
+                for tied, extra, moves in self._resized(one.side):
+                    grown[id(tied)] = (tied, _resized_copy(tied, one, extra, moves))
+            if one.new_num != one.old_num or one.origins is not None:
+                grown |= {id(tied): (tied, _by_token(tied, one)) for tied in self.companions}
         fresh: list[tuple[Tensor, Tensor, Ids | None]] = []  # into tensors that nobody has seen yet
         assignments: list[tuple[Tensor, Tensor, Ids | None]] = []
         for write in writes:
@@ -289,12 +295,11 @@ class EmbeddingTables:
             )
 
     def _resized(self, side: Side) -> list[tuple[TiedTensor, int, bool]]:
-        """Every tensor with an entry a row of a side's vocabulary, its extra rows, and whether they move."""
+        """Tables and biases of a side, with their extra rows, and whether these move."""
         resized: dict[int, tuple[TiedTensor, int, bool]] = {}
         for table in self.of_side(side):
             resized.setdefault(id(table.tied), (table.tied, table.extra_rows, table.extra_rows_move))
             resized.update({id(tied): (tied, 0, False) for tied in table.bias})
-        resized.update({id(tied): (tied, 0, False) for tied in self.companions})
         return list(resized.values())
 
     def _require_memory(self, plan: ResizePlan) -> None:
@@ -398,10 +403,18 @@ def _resized_copy(tied: TiedTensor, plan: ResizePlan, extra_rows: int, extra_row
     ):  # ids beyond a part table read its row 0 (Gemma 3n): they go on doing so
         gap = after.narrow(tied.dim, rows, min(old, new) - rows)
         gap.copy_(before.narrow(tied.dim, 0, 1).expand_as(gap))
-    if not after.is_floating_point():  # experts by token: new tokens repeat the old ones
-        repeated = torch.arange(old, new, device=after.device) % old
-        after.narrow(tied.dim, old, max(0, new - old)).copy_(after.index_select(tied.dim, repeated))
     return after
+
+
+def _by_token(tied: TiedTensor, plan: ResizePlan) -> Tensor:
+    """Experts by token: those of the token that each goes on from; tokens from none repeat the old ones."""
+    before = whole(tied)
+    index = torch.arange(plan.new_num) % plan.old_num
+    if plan.origins is not None:
+        index = torch.where(plan.origins >= 0, plan.origins, index)
+    if isinstance(before, StoredRows):
+        return before.take(index)
+    return before.index_select(0, index.to(before.device))
 
 
 def _old_rows(rows: int, plan: ResizePlan, extra_rows: int, extra_rows_move: bool) -> Tensor:

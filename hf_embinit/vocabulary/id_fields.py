@@ -170,9 +170,10 @@ def refuse_moved_meanings(
     for module in model.modules():
         pad = vars(module).get("padding_idx")
         if isinstance(pad, int) and new_id.get(pad, pad) != pad and _positions_from_padding(module):
+            becomes = new_id[pad] if new_id[pad] >= 0 else "no token's"
             raise UnsupportedModelError(
                 f"{type(model).__name__} counts positions from its padding id {pad}, which would become "
-                f"{new_id[pad]}: {way_out}"
+                f"{becomes}: {way_out}"
             )
 
 

@@ -64,11 +64,14 @@ class MovedIds:
                 f"{type(self.model).__name__} finds tokens by their number (such as {max(by_number)}), so it "
                 f"works with its own tokenizer alone"
             )
-        pad = self.old.roles.get("pad")
-        if pad is not None:
-            moved = {pad: self.new.roles.get("pad", -1)}
-            way_out = f"give the new tokenizer's padding token the id {pad}"
-            refuse_moved_meanings(self.model, self.rows, moved, way_out)
+        configured = {f.value for f in id_fields(self.model, self.rows) if f.name == "pad_token_id"}
+        moved = {
+            pad: self.new.roles.get("pad", -1)
+            for pad in {self.old.roles.get("pad"), *configured}
+            if isinstance(pad, int)
+        }
+        way_out = "give the new tokenizer's padding token the same id"
+        refuse_moved_meanings(self.model, self.rows, moved, way_out)
 
     def _missing(self) -> list[tuple[IdField, Any]]:
         """Roles that configurations leave open because the old tokenizer had none."""

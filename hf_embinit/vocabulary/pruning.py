@@ -96,7 +96,9 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
                 module.padding_idx = new_id.get(old)  # type: ignore[assignment]
         tokenizer._tokenizer = compacted
 
-    tables.change(tables.plan(len(old_ids)), writes, follow, event=event)
+    plan = tables.plan(len(old_ids))
+    plan.origins = index
+    tables.change(plan, writes, follow, event=event)
     return PruneReport(
         old_num_embeddings=old_rows,
         new_num_embeddings=len(old_ids),

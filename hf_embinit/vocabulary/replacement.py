@@ -278,6 +278,8 @@ class _Side:
         """New rows of every table and entries of every output bias."""
         count = self.plan.new_num
         inputs, outputs = (part.padded(count) for part in (self.recipe.input, self.recipe.output))
+        if self.tables.companions:
+            self.plan.origins = inputs.heaviest()
         groups = self.recipe.groups
         if groups is not None:
             groups = groups._replace(
@@ -307,7 +309,7 @@ class _Side:
         for role, i in self.old.roles.items():
             if role in self.new.roles:
                 pairs.setdefault(i, self.new.roles[role])
-        for i in sorted(self.old.special & set(range(len(self.old)))):
+        for i in sorted((self.old.special | self.old.added) & set(range(len(self.old)))):
             if self.old.tokens[i] in self.new.ids:
                 pairs.setdefault(i, self.new.ids[self.old.tokens[i]])
         for found in (self.copied, self.overlap):

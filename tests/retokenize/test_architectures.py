@@ -1,14 +1,15 @@
 """Another tokenizer for every architecture that transformers ships; a representative set without `-m sweep`.
 
-A model of 211 random rows gets the rows of another tokenizer: every table and bias must be the coefficients
-times its own old values, ties stay, ids run, and it is the same once saved and loaded.
+A model of 211 random rows gets the rows of another tokenizer: every table and bias must be the old values of
+the same words, ties stay, ids run, and it is the same once saved and loaded. Where a configuration names a
+token that the new tokenizer lacks, the error says which, nothing has changed, and adding it is the way out.
 """
 
 from __future__ import annotations
 
 import gc
+import re
 import sys
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from builders import architectures
 from builders.tables import assert_consistent
 from builders.tiny_models import spread
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 import hf_embinit
-from hf_embinit.errors import UnsupportedModelError
+from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError
 from hf_embinit.tables import EmbeddingTables
 
 SOME = (
@@ -37,19 +38,43 @@ SOME = (
     *("PhiForCausalLM", "MambaForCausalLM", "MixtralForCausalLM", "GPTJForCausalLM", "ModernBertForMaskedLM"),
     *("T5ForConditionalGeneration", "BartForConditionalGeneration", "MBartForConditionalGeneration"),
     *("DistilBertForMaskedLM", "MPNetForMaskedLM", "CTRLLMHeadModel", "XLNetLMHeadModel"),
+    *("DeepseekV4ForCausalLM", "Gemma3ForConditionalGeneration", "CwmForCausalLM", "LongformerForMaskedLM"),
 )
-"""Tied and untied heads, output biases, encoders, decoders and both, factorised and transposed tables."""
+"""Tied and untied heads, output biases, encoders, decoders and both, factorised and transposed tables,
+experts by token, tokens that a configuration names, positions counted from the padding."""
 
 
-@cache
-def words(first: int, count: int) -> PreTrainedTokenizerFast:
-    """Words `w{first}`, ... behind padding, an unknown and an end token: `count` tokens in all."""
-    names = ["<pad>", "<unk>", "</s>", *(f"w{first + i}" for i in range(count - 3))]
+NAMED = {"pad": "<pad>", "unk": "<unk>", "eos": "</s>", "bos": "<s>", "mask": "<mask>"}
+
+
+def tokenizer(words: list[str], pad: int) -> PreTrainedTokenizerFast:
+    """Special tokens, padding at id `pad` below 5, then `words`."""
+    names = [name for name in NAMED.values() if name != "<pad>"]
+    names = [*names[:pad], "<pad>", *names[pad:], *words]
     backend = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="<pad>", unk_token="<unk>", eos_token="</s>"
-    )
+    roles = {f"{role}_token": name for role, name in NAMED.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+
+
+def replace(model: PreTrainedModel, old: Any, new: Any) -> Any:
+    """The report. Tokens that errors ask for become special ones of both; nothing may change before."""
+    was = {key: value.clone() for key, value in model.state_dict().items()}
+    config = model.config.to_json_string()
+    while True:
+        try:
+            return hf_embinit.replace_tokenizer(model, old, new, "random")
+        except (InvalidArgumentError, UnsupportedModelError) as error:
+            after = model.state_dict()
+            assert all(torch.equal(was[key], after[key]) for key in was)
+            assert model.config.to_json_string() == config
+            missing = re.search(r"\('(w\d+)'\), which the new tokenizer has no token for: add it", str(error))
+            if missing is None or missing[1] in new.get_vocab():
+                raise
+            for one in (old, new):
+                one.add_special_tokens(
+                    {"additional_special_tokens": [missing[1]]}, replace_extra_special_tokens=False
+                )
 
 
 def check(name: str, folder: Path) -> str:
@@ -61,33 +86,41 @@ def check(name: str, folder: Path) -> str:
         return f"no tables: {error}"
     if len({t.side for t in tables.tables}) > 1:
         return "two vocabularies"
-    old, new = words(0, tables.vocab_size()), words(50, 130)
+    size = tables.vocab_size()
+    configured = getattr(model.config.get_text_config(), "pad_token_id", None)
+    pad = configured if configured in range(5) else 0
+    old = tokenizer([f"w{i}" for i in range(size - 5)], pad)
+    new = tokenizer([f"w{i}" for i in range(50, 175)], pad)
     spread(model)
+    for tied in tables.companions:
+        tied.tensor.copy_(torch.arange(tied.tensor.numel()).view_as(tied.tensor) % 4)
     before = {t.name: tables.read(t).double().clone() for t in tables.own_tables}
     biases = [[b.double().clone() for b in tables.biases(t)] for t in tables.output_tables]
+    by_token = [tied.tensor.clone() for tied in tables.companions]
     ties = [t.tied_to for t in tables.output_tables]
-    was = {key: value.clone() for key, value in model.state_dict().items()}
     try:
-        report = hf_embinit.replace_tokenizer(model, old, new, "random")
+        report = replace(model, old, new)
     except UnsupportedModelError as error:
-        after = model.state_dict()
-        assert all(torch.equal(was[key], after[key]) for key in was)
         return f"refused: {error}"
     tables = EmbeddingTables(model)
     assert_consistent(tables)
-    assert tables.vocab_size() == 130 and [t.tied_to for t in tables.output_tables] == ties
-    shared = torch.arange(3, 130)
-    assert report.steps == {"copied": 3, "overlap": 127}
+    rows = len(new)
+    assert tables.vocab_size() == rows and [t.tied_to for t in tables.output_tables] == ties
+    assert report.steps == {"copied": 5 + rows - 130, "overlap": 125}
+    ids = old.get_vocab()
+    origins = torch.tensor([ids[token] for token in new.convert_ids_to_tokens(range(rows))])
     for t in tables.own_tables:
-        rows = before[t.name]
-        index = (shared + 50).where(shared + 50 < len(rows), 0)  # a part table's other ids read its row 0
-        assert torch.allclose(tables.read(t)[3:130].double(), rows[index], atol=1e-6), t.name
+        values = before[t.name]
+        index = origins.where(origins < len(values), 0)  # a part table's other ids read its row 0
+        assert torch.allclose(tables.read(t)[:rows].double(), values[index], atol=1e-6), t.name
     for t, olds in zip(tables.output_tables, biases, strict=True):
         for bias, values in zip(tables.biases(t), olds, strict=True):
-            assert torch.allclose(bias[3:130].double(), values[53:180], atol=1e-6), t.name
-    ids = torch.arange(3, 15)[None]
-    logits = architectures.logits_of(model.eval(), ids)
-    assert logits.shape[-1] >= 130 and torch.isfinite(logits).all()
+            assert torch.allclose(bias[:rows].double(), values[origins], atol=1e-6), t.name
+    for tied, values in zip(tables.companions, by_token, strict=True):
+        assert torch.equal(tied.tensor, values[origins]), tied.name
+    sentence = torch.arange(5, 17)[None]
+    logits = architectures.logits_of(model.eval(), sentence)
+    assert logits.shape[-1] >= rows and torch.isfinite(logits).all()
     model.save_pretrained(folder)
     again: Any = type(model).from_pretrained(folder).eval()
     for a, b in zip(tables.tables, EmbeddingTables(again).tables, strict=True):

@@ -54,6 +54,11 @@ def test_copies_are_bit_for_bit_in_half_precision() -> None:
     assert made.counts() == {"copied": 2, "none": 1}
 
 
+def test_the_heaviest_is_the_first_of_equals_and_none_for_an_empty_row() -> None:
+    rows = [{4: 0.5, 1: 0.25}, {}, {3: 0.5, 2: 0.5}, {0: -2.0, 4: -1.0}]
+    assert Coefficients.from_rows(rows, 5).heaviest().tolist() == [4, -1, 2, 4]
+
+
 def test_rows_sum_to_one_and_rows_without_a_sum_are_not_made() -> None:
     made = Coefficients.from_rows([{0: 3.0, 1: 1.0}, {0: 1.0, 2: -1.0}, {}], 3).normalised()
     assert made.row(0) == [Weight(0, 0.75), Weight(1, 0.25)]

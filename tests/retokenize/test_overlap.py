@@ -57,6 +57,15 @@ def test_special_tokens_are_found_by_role_and_never_by_number() -> None:
     assert role_map(llama, gpt)[llama.roles["eos"]] == gpt.roles["eos"]
 
 
+def test_a_special_token_is_the_old_tokenizers_added_one_of_the_same_spelling() -> None:
+    old, new = tokenizer("byte_level", 400), tokenizer("unigram", 400)
+    old.add_tokens(["<image>"])
+    new.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    there, here = TokenTexts(new), TokenTexts(old)
+    assert "<image>" not in [here.tokens[i] for i in here.special]
+    assert role_map(there, here)[there.ids["<image>"]] == here.ids["<image>"]
+
+
 def test_marks_of_turns_match_across_chat_formats() -> None:
     old, new = tokenizer("byte_level"), tokenizer("sentencepiece_bpe")
     old.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>", "<tool>"]})

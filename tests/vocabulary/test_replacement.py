@@ -432,6 +432,32 @@ def test_positions_that_count_from_the_padding_id_need_the_same_one() -> None:
     byte_level = tokenizer("byte_level")
     byte_level.add_special_tokens({"pad_token": "<pad>"})
     before = state(m, new, byte_level)
-    with pytest.raises(UnsupportedModelError, match=r"counts positions from its padding id 0.*the id 0"):
+    with pytest.raises(UnsupportedModelError, match=r"counts positions from its padding id 0.*the same id"):
         hf_embinit.replace_tokenizer(m, new, byte_level)
     assert_same(before, state(m, new, byte_level))
+    m.config.pad_token_id = m.roberta.embeddings.padding_idx = 1  # not the tokenizer's, as some checkpoints
+    before = state(m, new)
+    with pytest.raises(
+        UnsupportedModelError, match=r"counts positions from its padding id 1.*become 0: give"
+    ):
+        hf_embinit.replace_tokenizer(m, new, tokenizer("unigram", 400))
+    assert_same(before, state(m, new))
+
+
+def test_a_configuration_that_needs_a_number_is_said_before_anything_is_written() -> None:
+    from transformers import CwmConfig, CwmForCausalLM
+
+    old, new = tokenizer("sentencepiece_bpe", 500), tokenizer("unigram", 400)
+    old.add_special_tokens({"bos_token": "<s>"})
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16, "num_attention_heads": 2}
+    config = CwmConfig(vocab_size=len(old), num_key_value_heads=2, head_dim=8, bos_token_id=1, **sizes)
+    m = CwmForCausalLM(config)
+    before = state(m, new)
+    with pytest.raises(
+        InvalidArgumentError, match=r"CwmConfig\.bos_token_id has to be a number.*no bos token"
+    ):
+        hf_embinit.replace_tokenizer(m, old, new)
+    assert_same(before, state(m, new))
+    new.add_special_tokens({"bos_token": "<s>"})
+    hf_embinit.replace_tokenizer(m, old, new)
+    assert m.config.bos_token_id == new.bos_token_id
