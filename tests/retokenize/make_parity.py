@@ -3,13 +3,17 @@
     PYTHONPATH=.:tests python tests/retokenize/make_parity.py
 
 Made with torch 2.13.0, transformers 5.23.0, numpy 2.4.6 and nltk 3.10.4, mergekit 0.1.5, deepfocus 1.0.1,
-wechsel 0.0.4, trans-tokenizers 0.1.4, tokenizer-adapter 0.2.0, fasttext-wheel 0.9.2 (each installed without
-the versions that it asks for).
+wechsel 0.0.4, trans-tokenizers 0.1.4, tokenizer-adapter 0.2.0, fasttext-wheel 0.9.2, langsfer 0.1.0 and
+gensim 4.4.0 (each installed without the versions that it asks for). OFA is no package: `OFA_CODE` is the
+folder `ofa` of github.com/cisnlp/ofa at 73fce73. It has no licence, and langsfer's is LGPL: of both only
+figures are kept.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -117,6 +121,61 @@ def wechsel(folder: Path, table: torch.Tensor) -> dict[str, np.ndarray]:
     return {**made, "wechsel_rows": rows}
 
 
+def ofa(table: torch.Tensor) -> dict[str, np.ndarray]:
+    """OFA with the table whole, on vectors of words that both tokenizers split."""
+    from gensim.models import KeyedVectors
+
+    sys.path.insert(0, os.environ["OFA_CODE"])
+    from utils import (  # type: ignore[import-not-found]
+        WordEmbedding,
+        create_target_embeddings,
+        get_overlapping_tokens,
+        get_subword_embeddings_in_word_embedding_space,
+    )
+
+    new, old = parity_tokenizers()
+    draw = np.random.default_rng(6)
+    inside = [f"{a}{b}" for a in "cdefghijklm" for b in "abcdefghijk"]
+    words = [f"{c}{''.join(draw.choice(inside, 2))}" for c in draw.choice(list("abc"), 150)]
+    words = list(dict.fromkeys([*words, *(f"a{i}" for i in range(60)), *(f"b{i}" for i in range(40)), "cab"]))
+    matrix = draw.standard_normal((len(words), 6)).astype(np.float32)
+    vectors = KeyedVectors(6)
+    vectors.add_vectors(words, matrix)
+    spaces = [
+        get_subword_embeddings_in_word_embedding_space(one, WordEmbedding(vectors), multilingual=False)[0]
+        for one in (old, new)
+    ]
+    overlap = get_overlapping_tokens(new, old)
+    rows = np.zeros((len(new), table.shape[1]))
+    for target, source in overlap.values():
+        rows[target] = table[source]
+    shared = {token: target for token, (target, _) in overlap.items()}
+    other = {token: i for token, i in new.get_vocab().items() if token not in shared}
+    made, drawn, _ = create_target_embeddings(*spaces, old, new, table.double().numpy(), rows, shared, other)
+    return {
+        "ofa_words": np.array(words),
+        "ofa_vectors": matrix,
+        "ofa_rows": made,
+        "ofa_drawn": np.array(sorted(drawn)),
+    }
+
+
+def langsfer() -> dict[str, np.ndarray]:
+    """Its weights of the cosines of given vectors: softmax of the ten largest, and sparsemax."""
+    from langsfer.similarity import CosineSimilarity
+    from langsfer.weights import SoftmaxWeights, SparsemaxWeights, TopKWeights
+
+    draw = np.random.default_rng(8)
+    queries, anchors = draw.standard_normal((12, 5)), draw.standard_normal((40, 5))
+    cosines = CosineSimilarity().apply(queries, anchors)
+    return {
+        "queries": queries,
+        "anchors": anchors,
+        "langsfer_softmax": SoftmaxWeights(temperature=0.1).apply(TopKWeights(k=10).apply(cosines)),
+        "langsfer_sparsemax": SparsemaxWeights().apply(cosines),
+    }
+
+
 def trans_tokenizers(folder: Path) -> dict[str, np.ndarray]:
     """The weights that counts of aligned tokens become, for words of one token. Both tokenizers mark where a
     word starts: without a mark in either `map_tokens` ends in an `UnboundLocalError`."""
@@ -174,6 +233,7 @@ def main() -> None:
         made |= wechsel(Path(folder), table)
         made |= trans_tokenizers(Path(folder))
     np.savez_compressed(DATA / "packages.npz", **made)
+    np.savez_compressed(DATA / "figures.npz", **ofa(table), **langsfer())
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ from builders.tiny_tokenizers import tokenizer
 
 from hf_embinit.retokenize import Coefficients, Step
 from hf_embinit.retokenize.from_parallel import with_overlap
-from hf_embinit.retokenize.from_vectors import focus, wechsel
+from hf_embinit.retokenize.from_vectors import focus, ofa, wechsel
 from hf_embinit.retokenize.methods import fvt
+from hf_embinit.retokenize.similarity import softmax_weights, sparsemax_weights
 from hf_embinit.vectors import PretrainedVectors
 
-MADE = np.load(Path(__file__).parent / "data" / "packages.npz")
+DATA = Path(__file__).parent / "data"
+MADE = {**np.load(DATA / "packages.npz"), **np.load(DATA / "figures.npz")}
 NEW, OLD = parity_tokenizers()
 TABLE = torch.from_numpy(MADE["table"])
 
@@ -52,6 +54,30 @@ def test_wechsel_gives_the_same_rows() -> None:
     )
 
 
+def test_ofa_gives_the_same_rows() -> None:
+    """All but drawn ones and special tokens, which its code finds by spelling, and id 0 not at all."""
+    made = ofa(context_of(NEW, OLD, TABLE, vectors=vectors("ofa")))
+    known = made.step != Step.NONE
+    known[:4] = False
+    assert int((made.step == Step.METHOD).sum()) > 30 and int((made.step == Step.OVERLAP).sum()) > 100
+    torch.testing.assert_close(
+        made.apply(TABLE)[known], torch.from_numpy(MADE["ofa_rows"])[known].float(), atol=1e-5, rtol=1e-5
+    )
+    assert (~known).nonzero().flatten().tolist() == sorted({*range(4), *MADE["ofa_drawn"].tolist()})
+
+
+def test_langsfer_gives_the_same_weights() -> None:
+    queries, anchors = torch.from_numpy(MADE["queries"]), torch.from_numpy(MADE["anchors"])
+    for name, entries in (
+        ("softmax", softmax_weights(queries, anchors, neighbors=10, temperature=0.1)),
+        ("sparsemax", sparsemax_weights(queries, anchors)),
+    ):
+        rows, columns, values = entries
+        made = torch.zeros(len(queries), len(anchors), dtype=torch.float64)
+        made[rows, columns] = values.double()
+        torch.testing.assert_close(made, torch.from_numpy(MADE[f"langsfer_{name}"]), atol=1e-5, rtol=1e-5)
+
+
 def test_trans_tokenizers_gives_the_same_weights() -> None:
     """Counts over their sum, with one more for the same token in the old vocabulary."""
     new, old = tokenizer("sentencepiece_bpe"), tokenizer("unigram")
@@ -78,6 +104,6 @@ def test_tokenizer_adapter_gives_the_same_rows() -> None:
     assert others and not torch.allclose(rows[others], theirs[others], atol=1e-3)
 
 
-@pytest.mark.parametrize("name", ["packages.npz", "mergekit.npz", "nltk_model1.json"])
+@pytest.mark.parametrize("name", ["packages.npz", "figures.npz", "mergekit.npz", "nltk_model1.json"])
 def test_data_is_small(name: str) -> None:
-    assert (Path(__file__).parent / "data" / name).stat().st_size < 40_000
+    assert (DATA / name).stat().st_size < 40_000
