@@ -22,7 +22,7 @@ from .alignment import AlignmentCounts, count_alignments
 from .chain import complete, mean_of, piece_means
 from .coefficients import Coefficients, Step, Weight
 from .context import Groups, Recipe, RetokenizeContext
-from .overlap import Match, overlap_map, role_map
+from .overlap import SIBLINGS, Match, overlap_map, role_map
 from .parallel import Pair, read_parallel
 from .pieces import split_tokens
 from .refinement import Body, RefineContext, Refined
@@ -32,6 +32,7 @@ from .texts import ROLES, TokenTexts
 
 __all__ = [
     "ROLES",
+    "SIBLINGS",
     "AlignmentCounts",
     "Body",
     "Coefficients",

@@ -14,7 +14,7 @@ Match = Literal["canonical", "fuzzy", "exact"]
 """How texts are compared: `canonical` (equal bytes, and both or neither start a word), `fuzzy` (also in lower
 case where that fails), `exact` (the tokenizers' own spelling)."""
 
-_SIBLINGS = {"bos": "cls", "cls": "bos", "eos": "sep", "sep": "eos"}
+SIBLINGS = {"bos": "cls", "cls": "bos", "eos": "sep", "sep": "eos"}
 """A role -> the one that does the same in models of another kind: begin and end of a text."""
 
 _TURNS = (
@@ -67,7 +67,7 @@ def role_map(new: TokenTexts, old: TokenTexts) -> Tensor:
         found = [old.roles[role] for role in roles if role in old.roles]
         if new.tokens[i] in specials:
             found.append(specials[new.tokens[i]])
-        siblings = [_SIBLINGS[role] for role in roles if role in _SIBLINGS]
+        siblings = [SIBLINGS[role] for role in roles if role in SIBLINGS]
         found += [old.roles[role] for role in siblings if role in old.roles]
         for turn in _TURNS:
             if new.tokens[i] in turn:

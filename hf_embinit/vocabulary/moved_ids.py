@@ -10,7 +10,7 @@ from typing import Any
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
-from ..retokenize import TokenTexts
+from ..retokenize import SIBLINGS, TokenTexts
 from .id_fields import (
     IdField,
     id_fields,
@@ -99,6 +99,8 @@ class MovedIds:
                 return self.new.roles[role]
             if value < 0 or value in self.new_id:
                 return self.new_id.get(value, value)
+            if SIBLINGS.get(role) in self.new.roles:
+                return self.new.roles[SIBLINGS[role]]
             return self._none(field, role)
         if match and isinstance(value, (list, tuple)):
             ids = [self.new_id[i] for i in value if i in self.new_id]

@@ -459,5 +459,9 @@ def test_a_configuration_that_needs_a_number_is_said_before_anything_is_written(
         hf_embinit.replace_tokenizer(m, old, new)
     assert_same(before, state(m, new))
     new.add_special_tokens({"bos_token": "<s>"})
+    other = copy.deepcopy(m)
     hf_embinit.replace_tokenizer(m, old, new)
     assert m.config.bos_token_id == new.bos_token_id
+    pieces = tokenizer("wordpiece")
+    hf_embinit.replace_tokenizer(other, old, pieces)  # what begins a text there is [CLS]
+    assert other.config.bos_token_id == pieces.cls_token_id
