@@ -193,6 +193,10 @@ def _method(
         else:
             init, why = "fvt", "nothing but the tokenizers was given"
     record = check_init(init, options, purpose="tokenizer")
+    if record.purpose == "refinement":
+        raise InvalidArgumentError(
+            f"init {init!r} makes rows that are there better: give refine={init!r} (--refine) beside an init"
+        )
     if record.purpose != "tokenizer" and record.name != "mean":
         names = ", ".join(r.name for r in list_initializers(purpose="tokenizer"))
         raise InvalidArgumentError(

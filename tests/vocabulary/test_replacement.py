@@ -315,6 +315,10 @@ def test_auto_says_why_and_every_method_is_listed() -> None:
     [
         ({"init": "fvtt"}, "Unknown init 'fvtt'.*fvt"),
         ({"init": "xavier"}, "init 'xavier' makes no rows for another tokenizer: choose mean, "),
+        (
+            {"init": "tokens2words"},
+            r"init 'tokens2words' makes rows that are there better: give refine='tokens2words'",
+        ),
         ({"input_pooling": "max", "init": "fvt"}, "init 'fvt': input_pooling='max': expected"),
         ({"init": "fvt", "parallel": "a.jsonl"}, "init 'fvt' reads no parallel="),
         ({"old_tokenizer": tokenizer("byte_level", 900)}, "old_tokenizer has ids up to .* but the model has"),
