@@ -64,7 +64,10 @@ class RunRecord:
     parameters: int
     """Number of trained and frozen parameters of the model."""
     embedding_statistics: dict[str, Any]
-    """Table name -> `before_scaling`, `after_scaling` -> `EmbeddingStatistics.to_dict()`, at step 0."""
+    """Table name -> `before_scaling`, `after_scaling` -> `EmbeddingStatistics.to_dict()`, at step 0.
+
+    Where fixed positions are added also `in_positions` -> their `dimensions`, and the table's share of
+    `energy` there at step 0 and `energy_after_training`."""
     coverage: dict[str, Any]
     """Table name -> how many tokens the vectors had, by type and by token. Empty for random initialisers."""
     runtime: dict[str, Any]

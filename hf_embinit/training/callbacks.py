@@ -20,9 +20,9 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..measures import embedding_statistics
+from ..measures import embedding_statistics, position_span
 from ..records import write_digests
-from ..tables import EmbeddingTables, is_sharded
+from ..tables import EmbeddingTables, input_positions, is_sharded
 
 
 class EpochClock(TrainerCallback):
@@ -104,6 +104,24 @@ def input_scale(model: PreTrainedModel, embedding_dim: int) -> float:
     return math.sqrt(embedding_dim) if scales else 1.0
 
 
+_NUM_POSITIONS = 64
+"""The first ones, whose share of a table is measured: few sentences of the corpora here are longer."""
+
+
+def energy_in_positions(model: PreTrainedModel) -> dict[str, dict[str, float]]:
+    """For every input table that fixed positions are added to: how many `dimensions` the first 64 of these
+    use, and which share of the table's `energy` (squared length of its rows) lies there."""
+    tables, shares = EmbeddingTables(model), {}
+    for table in tables.input_tables:
+        fixed = input_positions(model, table.embedding_dim)
+        if not isinstance(fixed, str):
+            inside = position_span(fixed.encodings[:_NUM_POSITIONS].double())
+            rows = tables.read(table).double().cpu()
+            energy = (rows @ inside.T).square().sum() / rows.square().sum().clamp_min(1e-30)
+            shares[table.name] = {"dimensions": len(inside), "energy": float(energy)}
+    return shares
+
+
 def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
     """Statistics of every input table without its padding row, before and after the scaling by the model."""
     tables = EmbeddingTables(model)
@@ -115,6 +133,8 @@ def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
             "before_scaling": stats.to_dict(),
             "after_scaling": stats.scaled(input_scale(model, table.embedding_dim)).to_dict(),
         }
+    for name, shares in energy_in_positions(model).items():
+        statistics[name]["in_positions"] = shares
     return statistics
 
 

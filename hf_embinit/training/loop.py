@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +34,7 @@ from .callbacks import (
     EpochClock,
     best_row,
     changed_tensors,
+    energy_in_positions,
     freeze_all_but_embeddings,
     keep_checkpoints_whole,
     table_statistics,
@@ -192,11 +193,7 @@ def run(
         for model in models.values():
             _keep_generation(model, args)
     frozen = {name: freeze_all_but_embeddings(m) for name, m in models.items()} if freeze_rest else {}
-    statistics = {
-        f"{name}/{table}".lstrip("/"): values
-        for name, model in models.items()
-        for table, values in table_statistics(model).items()
-    }
+    statistics = _of_tables(models, table_statistics)
     # step 0, kept beside the trained model; a run that goes on begins with the same weights
     if args.should_save and not _has_start(run, models):
         _save_start(run, models, tokenizer)
@@ -211,6 +208,9 @@ def run(
     if len(models) == 1:
         trainer.save_model()  # every process: it gathers sharded weights
     unchanged = _unchanged(data, models, frozen)
+    if args.world_size == 1:  # else tables may be in parts
+        for table, shares in _of_tables(models, energy_in_positions).items():
+            statistics[table]["in_positions"]["energy_after_training"] = shares["energy"]
     if len(models) > 1:
         _save(models, tokenizer, run.folder, writes=trainer.is_world_process_zero())
     if not trainer.is_world_process_zero():
@@ -326,6 +326,17 @@ def _save(
 
 def _coverage(report: InitReport) -> dict[str, Any]:
     return {table.table: table.coverage for table in report.tables if table.coverage is not None}
+
+
+def _of_tables(
+    models: Mapping[str, PreTrainedModel], measure: Callable[[PreTrainedModel], dict[str, dict[str, Any]]]
+) -> dict[str, dict[str, Any]]:
+    """What `measure` says of the tables of each model, by the model's name and the table's."""
+    return {
+        f"{name}/{table}".lstrip("/"): values
+        for name, model in models.items()
+        for table, values in measure(model).items()
+    }
 
 
 def _unchanged(

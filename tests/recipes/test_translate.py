@@ -57,6 +57,9 @@ def test_the_run_folder_is_complete(finished) -> None:
     for statistics in record.embedding_statistics.values():
         before, after = statistics["before_scaling"]["std"], statistics["after_scaling"]["std"]
         assert after == pytest.approx(4 * before)  # sqrt(16)
+        there = statistics["in_positions"]
+        assert 0 < there["energy"] < 1 and 0 < there["dimensions"] <= 16
+        assert 0 < abs(there["energy_after_training"] - there["energy"]) < 0.5
     for name in ("README.md", "test_predictions.jsonl", "figures/learning_curve.png"):
         assert (folder / name).stat().st_size > 100, name
     assert len(list((folder / "figures").glob("embedding_distribution_*.png"))) == 2

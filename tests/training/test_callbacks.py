@@ -1,4 +1,4 @@
-"""Which epoch counts as the best, and what checkpoints of sharded runs hold."""
+"""Which epoch counts as the best, what checkpoints of sharded runs hold, and what lies on the positions."""
 
 from __future__ import annotations
 
@@ -6,9 +6,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from accelerate import FullyShardedDataParallelPlugin
 
-from hf_embinit.training.callbacks import best_row, keep_checkpoints_whole
+from hf_embinit.measures import position_encoding, position_span
+from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForSequenceClassification
+from hf_embinit.training.callbacks import (
+    best_row,
+    energy_in_positions,
+    keep_checkpoints_whole,
+    table_statistics,
+)
 
 NAN = float("nan")
 
@@ -31,3 +39,25 @@ def test_checkpoints_under_fsdp_are_whole_and_can_be_loaded() -> None:
     assert plugin.state_dict_type.name == "FULL_STATE_DICT"
     # which accelerate reads when it loads
     assert plugin.state_dict_config.rank0_only and plugin.optim_state_dict_config.rank0_only
+
+
+def test_the_share_of_a_table_in_the_directions_of_64_positions() -> None:
+    sizes: dict[str, Any] = {
+        "vocab_size": 40,
+        "d_model": 300,
+        "d_ff": 8,
+        "num_heads": 2,
+        "num_encoder_layers": 1,
+    }
+    model = VanillaTransformerForSequenceClassification(VanillaTransformerConfig(**sizes))
+    ((name, shares),) = energy_in_positions(model).items()
+    assert shares["dimensions"] == 23 and shares["energy"] == pytest.approx(23 / 300, abs=0.02)
+    assert table_statistics(model)[name]["in_positions"] == shares
+    inside = position_span(position_encoding(64, 300))
+    with torch.no_grad():
+        model.get_input_embeddings().weight.copy_(torch.randn(40, 23) @ inside)
+    assert energy_in_positions(model)[name]["energy"] == pytest.approx(1.0)
+    none = VanillaTransformerConfig(**sizes, position_encoding="rotary")
+    model = VanillaTransformerForSequenceClassification(none)
+    assert energy_in_positions(model) == {}
+    assert "in_positions" not in table_statistics(model)[name]
