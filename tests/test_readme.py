@@ -118,6 +118,15 @@ def test_the_findings_are_those_of_the_records() -> None:
     new, key = records("expand_vocab-stories260K-distinct"), "validation_bits_per_byte"
     assert shown["50 new tokens in stories260K"] == tuple(of(new, key, i, 2) for i in ("default", "mean"))
     runs = [r for r in records("reproduce/runs/translate") if r["dataset"] == "multi30k"]
+    whole = [r for r in runs if r["arguments"]["num_train_epochs"] == 20 and r["seed"] == 1]
+    (pair,) = re.findall(r"with all 20 it is gone \(`xavier` (.+), `glove_xavier` (.+)\)", README)
+    scores = {
+        r["init"]: r["metrics"]["test_bleu_tokenized"]
+        for r in whole
+        if not r["arguments"]["max_train_samples"]
+    }
+    assert pair == tuple(f"{scores[init]:.1f}" for init in trained)
+    runs = [r for r in runs if r["arguments"]["num_train_epochs"] == 5]
     for init, cell in zip(trained, shown["Multi30k"], strict=True):
         firsts = [
             r for r in runs if (r["init"], r["seed"]) == (init, 1)
