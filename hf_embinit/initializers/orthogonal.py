@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import InvalidArgumentError
-from ..measures import position_span
+from ..measures import energy_share, position_span
 from ..moments import xavier_std
 from .context import InitContext
 from .random import xavier_rows
@@ -72,7 +72,7 @@ def turned_away(
     outside = _complement(inside)
     turning = _directions(rows, turn, inside, generator)
     turned = rows @ turning
-    share_before, share_turned = (float(_energy(x @ inside.T) / _energy(x)) for x in (rows, turned))
+    share_before, share_turned = (energy_share(x, inside) for x in (rows, turned))
     length = _energy(turned)
     if empty:
         turned = turned @ outside.T @ outside

@@ -27,7 +27,7 @@ __getattr__, __all__ = lazy_names(
         "loading": ("list_metrics", "load_metric", "metric_path"),
         "overlap": ("ENGLISH_LIKE", "english_like", "vocabulary_overlap"),
         "channel": ("PositionChannel", "position_channel", "probe_positions"),
-        "positions": ("position_span",),
+        "positions": ("energy_share", "position_span"),
         "retrieval": ("mean_pooled", "retrieval_accuracy"),
         "statistics": (
             "EmbeddingStatistics",
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .overlap import ENGLISH_LIKE as ENGLISH_LIKE
     from .overlap import english_like as english_like
     from .overlap import vocabulary_overlap as vocabulary_overlap
+    from .positions import energy_share as energy_share
     from .positions import position_span as position_span
     from .retrieval import mean_pooled as mean_pooled
     from .retrieval import retrieval_accuracy as retrieval_accuracy

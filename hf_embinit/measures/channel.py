@@ -16,7 +16,7 @@ from torch import Tensor
 from ..errors import InvalidArgumentError
 from .analogies import AnalogyTask, analogy_score
 from .knn import knn_match_similarity
-from .positions import position_span, random_positions
+from .positions import energy_share, position_span, random_positions
 from .statistics import check_table
 
 _SCORES = 2**22
@@ -81,14 +81,13 @@ def position_channel(
     added, which = random_positions(encodings, len(words), generator=generator)
     tokens = torch.randperm(len(words), generator=generator)[:sample]
     summed, basis = words + added, position_span(encodings.double(), energy)
-    inside = words.double() @ basis.T
     if analogies is not None and analogies_alone is None:
         analogies_alone = analogy_score(words, analogies).accuracy
     return PositionChannel(
         num_positions=len(positions),
         position_scale=position_scale,
         dimensions=len(basis),
-        energy=float(inside.square().sum() / words.double().square().sum()),
+        energy=energy_share(words.double(), basis),
         length=float(encodings.square().sum(1).mean().sqrt() / words.square().sum(1).mean().sqrt()),
         neighbors_in_sum=knn_match_similarity(words, summed, k, "cosine", tokens=tokens),
         position_accuracy=probe_positions(summed, encodings, which, generator=generator)

@@ -32,6 +32,11 @@ def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
     return basis[: min(len(basis), int((shares < energy).sum()) + 1)].to(positions.dtype)
 
 
+def energy_share(rows: Tensor, basis: Tensor) -> float:
+    """Share of the energy (squared length) of `rows` `[V, D]` in the span of orthonormal `basis` `[r, D]`."""
+    return float((rows @ basis.T).square().sum() / rows.square().sum().clamp_min(1e-30))
+
+
 def project_out(x: Tensor, basis: Tensor) -> Tensor:
     """`x` `[V, D]` without its part in the span of the orthonormal rows `basis` `[r, D]`."""
     return x - (x @ basis.T) @ basis

@@ -285,7 +285,8 @@ class EmbeddingTables:
     def _require_memory(self, plan: ResizePlan) -> None:
         """Raises `InvalidArgumentError` when the new tensors, and the rows to be made, do not fit."""
         needed: dict[torch.device, int] = {}
-        for tied, extra, _ in self._resized(plan.side):
+        with_rows = [(tied, extra) for tied, extra, _ in self._resized(plan.side)]
+        for tied, extra in (*with_rows, *((tied, 0) for tied in self.companions)):
             t, rows = tied.tensor, plan.new_num + max(extra, 0)
             if isinstance(t, StoredRows):
                 rows = 0

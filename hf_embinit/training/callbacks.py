@@ -20,7 +20,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from ..measures import embedding_statistics, position_span
+from ..measures import embedding_statistics, energy_share, position_span
 from ..records import write_digests
 from ..tables import EmbeddingTables, input_positions, is_sharded
 
@@ -115,10 +115,9 @@ def energy_in_positions(model: PreTrainedModel) -> dict[str, dict[str, float]]:
     for table in tables.input_tables:
         fixed = input_positions(model, table.embedding_dim)
         if not isinstance(fixed, str):
-            inside = position_span(fixed.encodings[:_NUM_POSITIONS].double())
-            rows = tables.read(table).double().cpu()
-            energy = (rows @ inside.T).square().sum() / rows.square().sum().clamp_min(1e-30)
-            shares[table.name] = {"dimensions": len(inside), "energy": float(energy)}
+            inside = position_span(fixed.encodings[:_NUM_POSITIONS].double()).float()
+            energy = energy_share(tables.read(table).float().cpu(), inside)
+            shares[table.name] = {"dimensions": len(inside), "energy": energy}
     return shares
 
 

@@ -58,6 +58,32 @@ def test_the_frontier(files, tmp_path, global_rng_untouched):
     assert (tmp_path / "out" / "figures" / "frontier.png").stat().st_size > 5000
 
 
+@pytest.mark.parametrize(
+    ("init", "options", "shares", "quoted"),
+    [
+        ("glove_xavier", None, ("17.3", "16.9"), "17% lies in the 22 of 128"),
+        ("glove_orthogonal", None, ("0.0", "9.2"), "Emptied tables end with 9.2%"),
+        ("glove_orthogonal", ["empty=false"], ("0.2", "9.3"), "turned ones with 9.3%"),
+        ("glove_orthogonal", ["turn=most", "empty=false"], ("65.4", "42.4"), "from 65.4% to 42.4%"),
+    ],
+)
+def test_what_training_does_to_the_channel_is_as_the_records_say(init, options, shares, quoted):
+    """Means over both tables and three seeds, in percent, before and after training."""
+    found = []
+    for file in (COMMITTED.parent / "reproduce" / "runs" / "translate").glob(
+        f"captions-*-{init}-*/results.json"
+    ):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        given = record["arguments"]
+        plain = given["position_encoding"] == "sinusoidal" and given.get("position_scale", 1.0) == 1.0
+        if plain and given.get("init_options") == options and not given.get("freeze_embeddings"):
+            found += [stages["in_positions"] for stages in record["embedding_statistics"].values()]
+    assert len(found) == 6 and {there["dimensions"] for there in found} == {22}
+    means = [100 * sum(there[k] for there in found) / 6 for k in ("energy", "energy_after_training")]
+    assert tuple(f"{mean:.1f}" for mean in means) == shares
+    assert quoted in (COMMITTED / "README.md").read_text(encoding="utf-8")
+
+
 def test_settings_that_cannot_work(files, tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"--position_scales has 0\.0: expected a finite number"):
         measure_frontier(FrontierArguments(**files, position_scales=[0.0]), "")

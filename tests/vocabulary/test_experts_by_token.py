@@ -9,23 +9,13 @@ from typing import Any
 import pytest
 import torch
 from builders import architectures
+from builders.retokenizing import word_tokenizer
 from builders.tiny_models import spread
 from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 import hf_embinit
 from hf_embinit.tables import EmbeddingTables
-
-SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>", "bos_token": "<s>"}
-
-
-def tokenizer(*words: str) -> PreTrainedTokenizerFast:
-    """Special tokens, then `words`."""
-    names = [*SPECIAL.values(), *words]
-    backend = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **SPECIAL)
 
 
 def by_token(model: Any) -> list[torch.Tensor]:
@@ -43,7 +33,7 @@ def saved(folder: Path) -> tuple[Any, Any]:
     for shift, experts in enumerate(by_token(model)):
         ids = torch.arange(rows) + shift
         experts.copy_(torch.stack([ids % 4, ids // 4 % 4], 1)[:, : experts.shape[1]])
-    words = tokenizer(*(f"w{i}" for i in range(rows - 4)))
+    words = word_tokenizer([f"w{i}" for i in range(rows - 4)])
     model.save_pretrained(folder)
     words.save_pretrained(folder)
     return model, words
@@ -69,7 +59,7 @@ def smaller(model: Any, words: Any) -> list[int]:
 
 def shuffled(model: Any, words: Any, size: int) -> list[int]:
     names = [f"w{i}" for i in reversed(range(len(words) - 4))][: size - 4]
-    hf_embinit.replace_tokenizer(model, words, tokenizer(*names))
+    hf_embinit.replace_tokenizer(model, words, word_tokenizer(names))
     return [*range(4), *words.convert_tokens_to_ids(names)]
 
 
