@@ -42,7 +42,8 @@ class TableReport:
     """Moments of the table after, padding row left out."""
     channel: dict[str, Any] | None = None
     """Of `*_orthogonal`: the dimensions that are the positions', the table's energy there, and the
-    `position_scale` that suits it (`position_scale_now` is the model's)."""
+    `position_scale` that suits it; `position_scale_now` is the model's, and `position_length_now` how long
+    its positions are beside the rows, by root mean squares."""
     map: Tensor | None = None
     """Of `*_orthogonal`: the orthogonal map `[D, D]`, float64, that turned the rows: times its transpose,
     rows are turned back. Not in `to_dict()`; the channel has its digest."""
@@ -161,7 +162,11 @@ def _told_of_channel(channel: dict[str, Any]) -> str:
         f"was {channel['energy_before']:.2%} and is {channel['energy_after']:.2%}"
     )
     now, wanted = channel["position_scale_now"], channel["position_scale"]
-    return f"{line}; recommended position_scale: {wanted:.2g} (the model has {now:.2g})"
+    length = channel["position_length_now"]
+    return (
+        f"{line}; recommended position_scale: {wanted:.2g} (the model has {now:.2g}: positions {length:.2g} "
+        f"times as long as words)"
+    )
 
 
 def _entry(report: TableReport) -> dict[str, Any]:

@@ -188,15 +188,17 @@ def orthogonal_rows(
     if empty:
         missing = (missing - missing @ channel.basis.T @ channel.basis) * (width / (width - r)) ** 0.5
     row_length = model.scale * xavier_std(context.num_embeddings, width) * width**0.5
+    ratio = float(encodings.norm(dim=1).square().mean().sqrt()) / row_length
     context.report["map"] = channel.map
     context.report["channel"] = {
         "positions": positions,
         "dimensions": r,
         "energy_before": channel.share_before,
         "energy_turned": channel.share_turned,
-        "energy_after": float(_energy(channel.rows @ channel.basis.T) / _energy(channel.rows)),
-        "position_scale": QUIET * row_length / float(encodings.norm(dim=1).square().mean().sqrt()),
+        "energy_after": energy_share(channel.rows, channel.basis),
+        "position_scale": QUIET / ratio,
         "position_scale_now": model.position_scale,
+        "position_length_now": ratio * model.position_scale,
         "map_sha256": hashlib.sha256(channel.map.numpy().tobytes()).hexdigest(),
     }
     return channel.rows.float(), missing.float()

@@ -229,6 +229,21 @@ def test_the_recommended_scale_makes_positions_a_quarter_as_long_as_rows() -> No
         positions = channel["position_scale"] * position_encoding(30, D).norm(dim=1).square().mean().sqrt()
         assert float(positions / words) == pytest.approx(0.25, rel=1e-3)
         assert channel["position_scale_now"] == 0.5
+        assert channel["position_length_now"] == pytest.approx(
+            0.5 * float(positions / words) / channel["position_scale"], rel=1e-3
+        )
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "quoted"),
+    [(8000, 300, "2.6"), (1042, 128, "1.5"), (789, 128, "1.3"), (13439, 300, "3.4")],
+)
+def test_how_long_positions_are_beside_words_in_xavier_s_table(rows: int, width: int, quoted: str) -> None:
+    """At factor 1 sqrt((V + D) / 4D); quoted in `recipes/results/orthogonal/README.md`."""
+    words = math.sqrt(width) * xavier_std(rows, width) * math.sqrt(width)
+    positions = position_encoding(64, width).norm(dim=1).square().mean().sqrt()
+    assert float(positions) / words == pytest.approx(math.sqrt((rows + width) / (4 * width)), rel=1e-6)
+    assert f"{float(positions) / words:.1f}" == quoted
 
 
 # in a model
@@ -262,7 +277,8 @@ def test_report_manifest_and_checkpoint(tokenizer, tmp_path, global_rng_untouche
     digest = hashlib.sha256(table.map.numpy().tobytes()).hexdigest()
     assert table.channel["map_sha256"] == digest and table.channel["positions"] == 30
     assert "map" not in json.loads(json.dumps(report.to_dict()))["tables"][0]
-    assert "30 positions have" in str(report) and "(the model has 0.5)" in str(report)
+    assert "30 positions have" in str(report)
+    assert "(the model has 0.5: positions 0.51 times as long as words)" in str(report)
     weight = model.get_input_embeddings().weight
     assert not weight[tokenizer.pad_token_id].any()
     model.save_pretrained(tmp_path)
