@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,9 +47,14 @@ def _title(part: Any) -> str:
     return f"{part.box}: {part.title}" if part.box else part.title
 
 
-def _common_n(scores: Sequence[Scores]) -> int | None:
-    counts = {len(by_seed) for s in scores for by_seed in s.by_seed if by_seed}
-    return counts.pop() if len(counts) == 1 else None
+def _common_n(scores: Sequence[Scores]) -> tuple[int | None, str]:
+    """The number of seeds of most cells, which they need not repeat, and a phrase that says so."""
+    counts = Counter(len(by_seed) for s in scores for by_seed in s.by_seed if by_seed)
+    n, cells = max(counts.items(), key=lambda item: item[1], default=(0, 0))
+    if 2 * cells <= counts.total():
+        return None, "n where it says so"
+    every = cells == counts.total()
+    return n, f"n = {n} in every cell that was run" if every else f"n = {n} where a cell does not say"
 
 
 def _begun(study: Study, scores: Sequence[Scores]) -> tuple[list[str], list[str]]:
@@ -75,7 +81,7 @@ def _layout(
     by_place, shown = _grid_of(study, scores)
     columns, in_rows = _begun(study, scores)
     shown = {name: values for name, values in shown.items() if name in columns}
-    common = _common_n(scores)
+    common, _ = _common_n(scores)
     titles = {v.title for values in shown.values() for v in values}
     header = [""]
     for column, values in shown.items():
@@ -103,8 +109,7 @@ def _layout(
 def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequence[str] = ()) -> str:
     """The page of a study: table, differences, grids, rank agreement, errors, provenance."""
     header, rows = _layout(study, scores, "**{}**", " / {}")
-    n = _common_n(scores)
-    seeds = f"n = {n} in every cell that was run" if n else "n where it says so"
+    _, seeds = _common_n(scores)
     parts = [
         f"# {study.title}\n",
         f"{study.file.source}. Each cell: ours / the paper's, mean (sd) over seeds; {seeds}.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,18 @@ def test_the_table_has_ours_beside_the_paper_s(finished) -> None:
         and "seeds: 1, 2; runs: 8" in page
     )
     assert "![A toy](figures/toy.png)" in page
+
+
+def test_a_cell_says_its_seeds_where_it_differs_from_most(finished) -> None:
+    study, launch = finished
+    scores = gather(study, launch)
+    cut = replace(scores[0], by_seed=[{1: 11.0} for _ in scores[0].by_seed])
+    page = markdown(study, [cut, *scores[1:]], "")
+    assert "n = 2 where a cell does not say" in page
+    assert page.split("## ")[0].count(", n=1") == len(cut.by_seed) and ", n=2" not in page
+    half = [replace(s, by_seed=[{1: 11.0} for _ in s.by_seed]) for s in scores[: len(scores) // 2]]
+    page = markdown(study, [*half, *scores[len(scores) // 2 :]], "")
+    assert "n where it says so" in page and ", n=1" in page and ", n=2" in page
 
 
 def test_differences_from_one_row_and_from_the_best_alone(toy) -> None:
