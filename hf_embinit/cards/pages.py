@@ -109,7 +109,7 @@ def _findings(results: Path) -> str:
         ["captions, German to English", "test BLEU", "`xavier`", _mean(captions[0], 1), "`glove_xavier`",
          _mean(captions[1], 1), f"{len(captions[0])}, {len(captions[1])}",
          "[records](recipes/README.md#results)"],
-        ["Multi30k, 5 epochs of the paper's 20", "test BLEU on its own tokens", "`xavier`", shown[0],
+        ["Multi30k, the paper's 20 epochs", "test BLEU on its own tokens", "`xavier`", shown[0],
          "`glove_xavier`", shown[1], multi30k[0]["n"],
          "[Table 1](recipes/results/reproduce/table1/table.md)"],
         ["50 new tokens in stories260K, 500 steps", "bits per byte, less is better", "`default`",
