@@ -69,19 +69,56 @@ def test_the_frontier(files, tmp_path, global_rng_untouched):
 )
 def test_what_training_does_to_the_channel_is_as_the_records_say(init, options, shares, quoted):
     """Means over both tables and three seeds, in percent, before and after training."""
+    found = in_positions("translate/captions", init, options)
+    assert len(found) == 6 and {there["dimensions"] for there in found} == {22}
+    assert in_percent(found) == shares
+    assert quoted in (COMMITTED / "README.md").read_text(encoding="utf-8")
+
+
+def test_training_leaves_the_channel_of_sst2_as_it_was():
+    emptied = in_positions("classify/sst2", "glove_orthogonal", None)
+    control = in_positions("classify/sst2", "glove_orthogonal", ["turn=most", "empty=false"])
+    assert len(emptied) == len(control) == 5 and {there["dimensions"] for there in emptied + control} == {23}
+    assert (in_percent(emptied), in_percent(control)) == (("0.0", "0.2"), ("29.8", "29.2"))
+
+
+def in_positions(runs, init, options):
+    """What trained tables hold in the positions' span, before and after, with positions as published."""
     found = []
-    for file in (COMMITTED.parent / "reproduce" / "runs" / "translate").glob(
-        f"captions-*-{init}-*/results.json"
-    ):
+    for file in (COMMITTED.parent / "reproduce" / "runs").glob(f"{runs}-*-{init}-*/results.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
         given = record["arguments"]
         plain = given["position_encoding"] == "sinusoidal" and given.get("position_scale", 1.0) == 1.0
         if plain and given.get("init_options") == options and not given.get("freeze_embeddings"):
             found += [stages["in_positions"] for stages in record["embedding_statistics"].values()]
-    assert len(found) == 6 and {there["dimensions"] for there in found} == {22}
-    means = [100 * sum(there[k] for there in found) / 6 for k in ("energy", "energy_after_training")]
-    assert tuple(f"{mean:.1f}" for mean in means) == shares
-    assert quoted in (COMMITTED / "README.md").read_text(encoding="utf-8")
+    return found
+
+
+def in_percent(found):
+    means = [100 * sum(there[k] for there in found) / len(found) for k in ("energy", "energy_after_training")]
+    return tuple(f"{mean:.1f}" for mean in means)
+
+
+@pytest.mark.parametrize(
+    ("column", "difference", "quoted"),
+    [
+        ("SST-2, trained", "anti-1 - emptied-1", "2.1 points (0.4 to 3.9)"),
+        ("SST-2, trained", "anti-1 - glove_xavier-1", "1.3 below `glove_xavier` (0.1 to 2.5)"),
+        ("SST-2, trained", "emptied-1 - glove_xavier-1", "+0.9 (-0.1 to 1.8)"),
+        ("SST-2, frozen", "emptied-1 - glove_xavier-1", "+1.8 (-10.7 to 14.2)"),
+        ("SST-2, frozen", "emptied-0.2 - glove_xavier-0.2", "-0.8 (-2.2 to 0.7)"),
+    ],
+)
+def test_intervals_of_sst2_are_those_of_the_table(column, difference, quoted):
+    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    numbers_of = rf"^\| {column} \| {re.escape(difference)} \| Acc \| (.*?) \| (.*?) to (.*?) \|"
+    (row,) = re.findall(numbers_of, table, re.MULTILINE)
+    numbers = [float(number) for number in row]
+    said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted)]
+    if "below" in quoted or "points" in quoted:
+        said = [-said[0], -said[2], -said[1]]
+    assert said == pytest.approx(numbers, abs=0.051)
+    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
 
 
 def test_settings_that_cannot_work(files, tmp_path):
@@ -107,6 +144,9 @@ def test_the_committed_pages_say_what_the_record_says():
             rows = trained.splitlines()
             if len(shown) == 2:  # trained and frozen
                 assert any(all(cell in row for cell in shown) for row in rows), line
+            elif "SST-2" in page.split(line)[0].rsplit("### ", 1)[1].splitlines()[0]:
+                assert any(all(cell in row for cell in shown[:2]) for row in rows), line
+                assert any(shown[2] in row for row in rows if row.startswith("| factor 0.2: ")), line
             elif "tables, frozen" not in line:  # by factor
                 boxes = [[row for row in rows if f"| factor {f}: " in row] for f in ("1", "0.5", "0.2")]
                 found = [any(cell in row for row in box) for cell, box in zip(shown, boxes, strict=True)]
