@@ -21,7 +21,7 @@ by `--init`, and the English sentences are looked for by their translations. The
 HF_EMBINIT_DATA; the third scores an English vocabulary by the similarity of sentences. The fourth learns a
 vocabulary for a language model from texts that it writes, or from `--texts`, and measures bits per byte of
 others at once and after training the tables alone or all of it (`--train`); the fifth keeps the tokenizer and
-adds words to it. Writes `results.json`, and with `--save` the model and its tokenizer.
+adds words to it. Writes `results.json`, with `--save` the model, too; give each run its own `--output_dir`.
 """
 
 from __future__ import annotations
