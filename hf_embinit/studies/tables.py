@@ -236,7 +236,8 @@ def latex_table(study: Study, scores: Sequence[Scores]) -> str:
     def escape(text: str) -> str:
         return text.replace("_", r"\_").replace("%", r"\%").replace("&", r"\&").replace("#", r"\#")
 
-    lines = [f"% {study.title}, {study.file.source}; ours, then the paper's in gray"]
+    _, seeds = _common_n(scores)
+    lines = [f"% {study.title}, {study.file.source}; ours, then the paper's in gray; {seeds}"]
     lines += [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\toprule"]
     lines += [" & ".join(escape(cell) for cell in header) + r" \\", r"\midrule"]
     box = None

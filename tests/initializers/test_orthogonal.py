@@ -236,7 +236,7 @@ def test_the_recommended_scale_makes_positions_a_quarter_as_long_as_rows() -> No
 
 @pytest.mark.parametrize(
     ("rows", "width", "quoted"),
-    [(8000, 300, "2.6"), (1042, 128, "1.5"), (789, 128, "1.3"), (13439, 300, "3.4")],
+    [(8000, 300, "2.6"), (1042, 128, "1.5"), (789, 128, "1.3"), (9520, 300, "2.9")],
 )
 def test_how_long_positions_are_beside_words_in_xavier_s_table(rows: int, width: int, quoted: str) -> None:
     """At factor 1 sqrt((V + D) / 4D); quoted in `recipes/results/orthogonal/README.md`."""
