@@ -116,6 +116,7 @@ def test_csv_and_latex(finished) -> None:
     assert lines[0].startswith("column,row,value,status,n,mean,sd,paper_mean")
     assert lines[1] == "a,low,BLEU,finished,2,11.5,0.7071067811865476,11.5,0.7,1 2,"
     tex = study_tables.latex_table(study, scores)
+    assert tex.splitlines()[0].endswith("in gray; n = 2 in every cell that was run")
     assert r"\begin{tabular}{lrrrr}" in tex and r"\textbf{31.5 (0.7)} {\color{gray}31.25}" in tex
 
 
