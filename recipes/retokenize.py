@@ -21,7 +21,7 @@ by `--init`, and the English sentences are looked for by their translations. The
 HF_EMBINIT_DATA; the third scores an English vocabulary by the similarity of sentences. The fourth learns a
 vocabulary for a language model from texts that it writes, or from `--texts`, and measures bits per byte of
 others at once and after training the tables alone or all of it (`--train`); the fifth keeps the tokenizer and
-adds words to it. Writes `results.json`, with `--save` the model, too; give each run its own `--output_dir`.
+adds words to it. Writes `results.json`, with `--save` the model, too, to a folder named by what it was given.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from hf_embinit.arguments import Count, CountOrZero, Positive, Text, TrainingSeed, Wanted
-from hf_embinit.training import flag, parse_arguments, run_main
+from hf_embinit.training import default_folder, flag, parse_arguments, run_main
 
 WORDS = ("hund", "katze", "wasser", "haus", "frau", "kinder", "straße", "schule", "schnell", "schreiben")
 STORY = "Once upon a time, there was a"
@@ -59,16 +59,19 @@ class Arguments:
     max_steps: CountOrZero = flag(0, "Optimizer steps of training a causal LM on its texts.")
     train: str = flag("tables", "What is trained.", choices=["tables", "all"])
     learning_rate: Positive = flag(3e-3, "Learning rate of that.")
-    output_dir: Text = flag("runs/retokenize", "Folder for results.json.")
+    output_dir: Text = flag("runs/retokenize", "Folder for results.json. Default: named by the settings.")
     save: bool = flag(False, "Save the model with its new tokenizer there, too.")
     seed: TrainingSeed = flag(0, "Seed of the rows, the pairs, the texts and the training.")
 
 
 def main() -> None:
     """Trial, score before, tokenizer, rows, score after, training."""
-    (args,) = parse_arguments((Arguments,), lambda known: {}, description=__doc__ or "")
-    # after --help, which answers without them
-    import resource
+    (args,) = parse_arguments(
+        (Arguments,),
+        lambda k: {"output_dir": default_folder("retokenize", k.model, k.tokenizer, k.init, seed=k.seed)},
+        description=__doc__ or "",
+    )
+    import resource  # after --help, which answers without it
 
     from hf_embinit import records
     from hf_embinit.errors import InvalidArgumentError
@@ -133,9 +136,7 @@ def main() -> None:
         records.declare_files(folder)
     records.write_json(folder / "results.json", {
         "dataset": "stories" if generates else "pairs",
-        "init": args.init,
-        "seed": args.seed,
-        "arguments": asdict(args),
+        "init": args.init, "seed": args.seed, "arguments": asdict(args),
         "metrics": {**scores, **cost,
                     "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024},
         "report": report.to_dict(),

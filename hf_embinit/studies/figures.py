@@ -30,13 +30,13 @@ def plot_mean_curves(
 
     Lines are means over the seeds at each `x` that all of them have; bands are one sample sd on either side.
     With `against` they are of differences from that row, seed by seed. The title of a panel says which ends
-    highest, or lowest.
+    highest, or lowest, and from which others it cannot be told.
     """
     from matplotlib.ticker import MaxNLocator
 
     figure, (axes,) = new_figure(5.0 * len(panels), 4.0, columns=len(panels))
     for ax, (column, rows) in zip(axes, panels.items(), strict=True):
-        last: dict[str, float] = {}
+        last: dict[str, dict[int, float]] = {}
         found = {name: _curves(histories, x, metric) for name, histories in rows.items()}
         if against is not None:
             found = _differences(found, against)
@@ -47,7 +47,7 @@ def plot_mean_curves(
             if not shared:
                 continue
             mean = [statistics.fmean(c[i] for c in curves) for i in shared]
-            last[name] = mean[-1]
+            last[name] = {seed: curve[shared[-1]] for seed, curve in by_seed.items()}
             color = PALETTE[number % len(PALETTE)]
             dashes = _DASHES[number % len(_DASHES)]
             label_n = f"{name} (n={len(curves)})"
@@ -57,9 +57,9 @@ def plot_mean_curves(
                 low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
                 ax.fill_between(shared, low, high, color=color, alpha=0.15, linewidth=0)
         if len(last) > 1:
-            pick, how = (min, "lowest") if lower_is_better else (max, "highest")
-            column = f"{column}: {pick(last, key=lambda name: last[name])} ends {how}"
-        ax.set_title(column, fontsize="medium")
+            better, how = ("lower", "lowest") if lower_is_better else ("higher", "highest")
+            column = f"{column}: {_ranked(last, better)[0]} ends {how}{_not_told(last, better)}"
+        ax.set_title(textwrap.fill(column, 60), fontsize="medium")
         ax.set_xlabel(x)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel(label)
@@ -153,25 +153,38 @@ class Ranking:
 
     def ranked(self) -> list[str]:
         """The methods, the best mean of the first value first."""
-        sign = -1 if self.better == "higher" else 1
-        return sorted(self.rows, key=lambda name: sign * statistics.fmean(self.rows[name][0].values()))
+        return _ranked(self._first_values(), self.better)
 
     def finding(self) -> str:
-        """The setting, its best method with its mean, and the methods that cannot be told from it: the 95% t
-        interval of their difference over the same seeds holds 0."""
-        first, *others = self.ranked()
-        best = self.rows[first][0]
-        said = f"{self.title}: {first} is best ({statistics.fmean(best.values()):.{self.digits}f}"
-        level = []
-        for name in others:
-            other = self.rows[name][0]
-            interval = t_interval([best[s] - other[s] for s in best.keys() & other.keys()] or [0.0])
-            if interval and interval[0] <= 0 <= interval[1]:
-                level.append(name)
-        if len(best) == 1:
-            return f"{said}, one seed)"
-        more = f" and {len(level) - 1} more" if len(level) > 1 else ""
-        return f"{said})" + (f", not told from {level[0]}{more}" if level else "")
+        """The setting, its best method with its mean, and the methods that cannot be told from it."""
+        first, values = self.ranked()[0], self._first_values()
+        mean = f"{statistics.fmean(values[first].values()):.{self.digits}f}"
+        return f"{self.title}: {first} is best ({mean}){_not_told(values, self.better)}"
+
+    def _first_values(self) -> dict[str, Mapping[int, float]]:
+        return {name: values[0] for name, values in self.rows.items()}
+
+
+def _ranked(rows: Mapping[str, Mapping[int, float]], better: str) -> list[str]:
+    """The rows, numbers by seed, the best mean first."""
+    sign = -1 if better == "higher" else 1
+    return sorted(rows, key=lambda name: sign * statistics.fmean(rows[name].values()))
+
+
+def _not_told(rows: Mapping[str, Mapping[int, float]], better: str) -> str:
+    """The end of a sentence on the best row: those that cannot be told from it, since the 95% t interval of
+    their difference over the seeds that both have holds 0, or there is none."""
+    first, *others = _ranked(rows, better)
+    best = rows[first]
+    if len(best) == 1:
+        return ", one seed"
+    level = []
+    for name in others:
+        interval = t_interval([best[s] - rows[name][s] for s in best.keys() & rows[name].keys()] or [0.0])
+        if interval is None or interval[0] <= 0 <= interval[1]:
+            level.append(name)
+    more = f" and {len(level) - 1} more" if len(level) > 1 else ""
+    return f", not told from {level[0]}{more}" if level else ""
 
 
 _ROW_HEIGHT, _LABEL_WIDTH = 0.29, 44

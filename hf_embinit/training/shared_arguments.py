@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -67,9 +68,10 @@ def on_this_machine() -> dict[str, Any]:
 def default_folder(recipe: str, *parts: str | None, seed: int) -> str:
     """A default `--output_dir`: `runs/<recipe>/<part>-<part>-seed<seed>`.
 
-    Of a path or Hub id the last name stands there; parts that are None or empty are left out.
+    Of a path or Hub id the last name stands there, with _ for what a folder may not have in its name
+    everywhere; parts that are None or empty are left out.
     """
-    names = [part.rstrip("/").split("/")[-1] for part in parts if part]
+    names = [re.sub(r"[^\w.+-]+", "_", part.rstrip("/").split("/")[-1]) for part in parts if part]
     return f"runs/{recipe}/{'-'.join(names)}-seed{seed}"
 
 

@@ -150,9 +150,12 @@ def test_curves_against_a_row_are_paired_by_seed(monkeypatch, tmp_path) -> None:
     (ax,) = drawn[0].axes
     lines = {line.get_label(): list(line.get_ydata()) for line in ax.lines[1:]}
     assert lines == {"low (n=2)": [-0.5, -1.5], "high (n=1)": [1.0, 1.0]}
-    assert ax.get_title() == "A: low ends lowest"
+    assert ax.get_title() == "A: low ends lowest, not told from high"  # which has one seed
     plot_mean_curves({"A": rows}, tmp_path / "x.png", **given)
-    assert drawn[1].axes[0].get_title() == "A: high ends highest"
+    assert drawn[1].axes[0].get_title() == "A: high ends highest, one seed"
+    told = {"a": {1: history(1.0), 2: history(1.1)}, "b": {1: history(5.0), 2: history(5.1)}}
+    plot_mean_curves({"A": told}, tmp_path / "x.png", **given)
+    assert drawn[2].axes[0].get_title() == "A: b ends highest"
 
 
 def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(finished, tmp_path) -> None:
@@ -164,11 +167,12 @@ def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(f
     }
     ranking = Ranking("German", ["accuracy", "trained"], "higher", rows, 2)
     assert ranking.ranked() == ["once", "best", "near", "far"]
-    assert ranking.finding() == "German: once is best (0.99, one seed)"
+    assert ranking.finding() == "German: once is best (0.99), one seed"
     several = Ranking("German", ["accuracy"], "higher", {k: v for k, v in rows.items() if k != "once"}, 2)
     assert several.finding() == "German: best is best (0.92), not told from near"
     lower = Ranking("German", ["loss"], "lower", rows, 2)
-    assert lower.finding() == "German: far is best (0.11)" and lower.ranked()[-1] == "once"
+    assert lower.finding() == "German: far is best (0.11), not told from once"
+    assert lower.ranked()[-1] == "once"
 
     _, ((ax,),) = new_figure(6, 4)
     draw_ranking(ax, ranking)

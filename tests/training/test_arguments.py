@@ -92,6 +92,11 @@ def test_default_folders_tell_settings_apart(read) -> None:
     assert faster.startswith(f"{plain}-") and faster != read("translate", "--d_model", "64")["output_dir"]
     assert read("translate", "--learning_rate", "1e-2")["output_dir"] == faster
     assert read("translate", "--d_model", "64", "--output_dir", "mine")["output_dir"] == "mine"
+    folder = "runs/retokenize/stories260K-fvt_max_tokens_3-seed0"
+    given = ["--model", "models/stories260K", "--init", "fvt:max_tokens=3"]
+    named = [read("retokenize", *given, *more)["output_dir"] for more in ([], ["--max_steps", "5"])]
+    assert named[0] == folder and named[1].startswith(folder + "-")
+    assert read("retokenize")["output_dir"] == "runs/retokenize/minilm-trans_tokenizer-seed0"
 
 
 def test_the_names_of_run_glue_are_read_and_recorded_under_ours(read, tmp_path, capsys) -> None:
