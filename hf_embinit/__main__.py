@@ -133,7 +133,16 @@ def _add_command(parsers: Any, name: str, command: Command) -> None:
         allow_abbrev=False,
     )
     command.add_flags(parser)
+    for action in parser._actions:
+        if not action.option_strings and action.nargs != argparse.REMAINDER:
+            action.type = _not_empty
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def _not_empty(word: str) -> str:
+    if not word.strip():
+        raise argparse.ArgumentTypeError(f"{word!r} names nothing")
+    return word
 
 
 class _Formatter(argparse.HelpFormatter):

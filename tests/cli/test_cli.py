@@ -80,6 +80,8 @@ def test_every_flag_says_what_it_is_for() -> None:
         ["surgery"],
         ["surgery", "x", "reversed"],
         ["results"],
+        ["results", ""],
+        ["doctor", " "],
         ["list", "--js"],
     ],
     ids=" ".join,
