@@ -135,7 +135,7 @@ def main() -> None:
         tokenizer.save_pretrained(folder)
         records.declare_files(folder)
     records.write_json(folder / "results.json", {
-        "dataset": "stories" if generates else "pairs",
+        "dataset": "stories" if generates else "pairs", "data": trial.data,
         "init": args.init, "seed": args.seed, "arguments": asdict(args),
         "metrics": {**scores, **cost,
                     "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024},

@@ -18,7 +18,7 @@ from ..errors import InvalidArgumentError
 from ..measures import mean_pooled, retrieval_accuracy, spearmanr
 from ..retokenize import Pair, read_parallel
 from .classification import PAIR_COLUMNS
-from .data import DATA_VARIABLE, load_file
+from .data import DATA_VARIABLE, load_file, texts_digest
 from .embedded import corpus_splits
 from .texts import load_texts
 
@@ -39,6 +39,8 @@ class Trial:
     """Text of the new tokenizer's language, to learn a vocabulary from; nothing is scored on it."""
     held_out: list[str] = field(default_factory=list)
     """The texts that a language model is scored on."""
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """`train`, for the tokenizer and the rows, and `test` -> `rows` and `sha256` of their texts."""
 
 
 def text_trial(model: Any, tokenizer: Any, sources: Sequence[str], count: int, *, seed: int = 0) -> Trial:
@@ -60,7 +62,9 @@ def text_trial(model: Any, tokenizer: Any, sources: Sequence[str], count: int, *
     def score(model: Any, tokenizer: Any) -> float:
         return bits_per_byte(model, tokenizer, held_out)
 
-    return Trial("bits_per_byte", score, texts[count // 5 :], held_out)
+    rest = texts[count // 5 :]
+    used = _digests(train=[(text,) for text in rest], test=[(text,) for text in held_out])
+    return Trial("bits_per_byte", score, rest, held_out, used)
 
 
 def pair_trial(model: Any, tokenizer: Any, pairs: Sequence[Pair], test_pairs: Sequence[Pair]) -> Trial:
@@ -71,7 +75,19 @@ def pair_trial(model: Any, tokenizer: Any, pairs: Sequence[Pair], test_pairs: Se
     def score(model: Any, tokenizer: Any) -> float:
         return retrieval_accuracy(mean_pooled(model, tokenizer, [pair.new for pair in test_pairs]), english)
 
-    return Trial("accuracy", score, [pair.new for pair in pairs])
+    used = _digests(train=_both(pairs), test=_both(test_pairs))
+    return Trial("accuracy", score, [pair.new for pair in pairs], data=used)
+
+
+def _both(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
+    return [(pair.old, pair.new) for pair in pairs]
+
+
+def _digests(**splits: Sequence[tuple[str, ...]]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"rows": len(rows), "sha256": texts_digest([text for row in rows for text in row])}
+        for name, rows in splits.items()
+    }
 
 
 def label_trial(model: Any, pairs: Sequence[Pair], source: str, limit: int) -> Trial:
@@ -94,7 +110,9 @@ def label_trial(model: Any, pairs: Sequence[Pair], source: str, limit: int) -> T
         one, other = (mean_pooled(model, tokenizer, texts) for texts in (first, second))
         return spearmanr(torch.cosine_similarity(one, other).numpy(), labels)
 
-    return Trial("accuracy" if classifies else "spearmanr", score, [pair.new for pair in pairs])
+    used = _digests(train=_both(pairs), test=list(zip(first, second, map(str, labels), strict=True)))
+    metric = "accuracy" if classifies else "spearmanr"
+    return Trial(metric, score, [pair.new for pair in pairs], data=used)
 
 
 def _classes(model: Any, tokenizer: Any, first: Sequence[str], second: Sequence[str]) -> Tensor:

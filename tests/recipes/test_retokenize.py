@@ -18,7 +18,9 @@ def test_a_german_sentence_encoder_from_an_english_one(tmp_path: Path) -> None:
     given = ["--max_pairs", "3000", "--max_test_pairs", "100", "--vocab_size", "2500"]
     done = run_recipe("retokenize", *given, "--output_dir", str(tmp_path), HF_EMBINIT_DATA="")
     assert done.returncode == 0, done.stderr[-3000:]
-    metrics = json.loads((tmp_path / "results.json").read_text())["metrics"]
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert {name: used["rows"] for name, used in results["data"].items()} == {"train": 3000, "test": 100}
+    metrics = results["metrics"]
     assert metrics["before_accuracy"] < 0.2 and metrics["step_0_accuracy"] > 0.75
     assert "\n  haus: house, " in done.stdout and "\n  wasser: water, " in done.stdout
 

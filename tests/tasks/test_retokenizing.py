@@ -96,6 +96,10 @@ def test_texts_are_read_cut_off_and_held_out(tmp_path: Path, monkeypatch: pytest
     assert len(trial.held_out) == 2 and len(trial.texts) == 8 and not set(trial.held_out) & set(trial.texts)
     assert all(200 < len(text) <= 250 and text.endswith(("dog", "runs", "a")) for text in trial.texts)
     assert trial.score(lm, t) == bits_per_byte(lm, t, trial.held_out)
+    assert {name: used["rows"] for name, used in trial.data.items()} == {"train": 8, "test": 2}
+    assert trial.data == trials.text_trial(lm, t, ["t.jsonl:text"], 10, seed=1).data
+    other = trials.text_trial(lm, t, ["t.jsonl:text"], 10, seed=2).data
+    assert all(other[name]["sha256"] != used["sha256"] for name, used in trial.data.items())
     with pytest.raises(InvalidArgumentError, match=r"--num_texts 30: t.jsonl:text has 20 texts"):
         trials.text_trial(lm, t, ["t.jsonl:text"], 30)
 
@@ -121,6 +125,7 @@ def test_labelled_pairs_score_an_encoder_and_a_classifier(tmp_path: Path) -> Non
     trial = trials.label_trial(classifier, [], str(file), 30)
     assert (trial.metric, trial.score(classifier, t)) == ("accuracy", pytest.approx(29 / 30))
     every_third = trials.label_trial(classifier, [], str(file), 10)
+    assert [one.data["test"]["rows"] for one in (trial, every_third)] == [30, 10]
     assert every_third.score(classifier, t) == pytest.approx(9 / 10)
     body = classifier.bert
     states = [trials.mean_pooled(body, t, side) for side in (first, second)]
