@@ -19,7 +19,7 @@ from torch import Tensor
 from ..arguments import Count, checked
 from ..moments import standardize, xavier_std
 from .analogies import AnalogyTask, analogy_score
-from .knn import knn_match_similarity, nearest_neighbors
+from .knn import match_of_neighbors, nearest_neighbors
 from .positions import position_span, project_out, random_positions
 from .statistics import check_table, position_encoding
 
@@ -81,19 +81,21 @@ def absorption(
     v, d = weight.shape
     words = weight.detach().float() * (math.sqrt(d) if scale is None else scale)
     encodings = position_encoding(num_positions, d, base).to(words.device)
-    added, which = random_positions(encodings, v, generator=generator)
+    summed, which = random_positions(encodings, v, generator=generator)
     which = which.to(words.device)
-    summed = words + added
+    summed += words
     basis = position_span(encodings)
     recovered = project_out(summed, basis) if len(basis) < d else None
     tokens = torch.randperm(v, generator=generator, device=generator.device)[:sample].to(words.device)
+    near = nearest_neighbors(words, min(max(k, _NEIGHBORS), v - 1), metric="cosine", tokens=tokens, name="a")
 
     def word_structure(x: Tensor | None) -> tuple[float | None, float | None, float | None]:
         if x is None:
             return None, None, None
         answered = None if analogies is None else analogy_score(x, analogies).accuracy
-        match = knn_match_similarity(words, x, k, "cosine", tokens=tokens)
-        return match, _rank_correlation(words, x, tokens), answered
+        theirs = nearest_neighbors(x, k, metric="cosine", tokens=tokens, name="b")
+        match = float(match_of_neighbors(near[:, :k], theirs).mean(dtype=torch.float64))
+        return match, _rank_correlation(words, x, tokens, near[:, :_NEIGHBORS]), answered
 
     match_in_sum, ranks_in_sum, analogies_in_sum = word_structure(summed)
     match_recovered, ranks_recovered, analogies_recovered = word_structure(recovered)
@@ -127,38 +129,55 @@ def absorption_curve(
     return [absorption(weight, length, generator=generator, **options) for length in lengths]
 
 
-def _rank_correlation(x: Tensor, y: Tensor, tokens: Tensor) -> float:
-    """Mean over tokens of Spearman's correlation of cosines in x and y, over the nearest in x.
+def _rank_correlation(x: Tensor, y: Tensor, tokens: Tensor, near: Tensor) -> float:
+    """Mean over `tokens` of Spearman's correlation of cosines in x and y to the rows `near` `[Q, n]`.
 
     Where the table is, which may be a GPU, and without SciPy, which the base installation has not.
     """
-    near = nearest_neighbors(x, min(_NEIGHBORS, len(x) - 1), metric="cosine", tokens=tokens)
-    cosines = []
-    for space in (x, y):
-        units = torch.nn.functional.normalize(space, dim=1)
-        parts = zip(tokens.split(256), near.split(256), strict=True)
-        cosines.append(torch.cat([(units[t][:, None] * units[n]).sum(2) for t, n in parts]))
-    ranks = [c.argsort(1).argsort(1).double() for c in cosines]
-    first, second = (torch.nn.functional.normalize(r - r.mean(1, keepdim=True), dim=1) for r in ranks)
-    return float((first * second).sum(1).mean())
+    total = 0.0
+    for some, their in zip(tokens.split(256), near.split(256), strict=True):
+        ranks = []
+        for space in (x, y):
+            units = (torch.nn.functional.normalize(space[rows], dim=-1) for rows in (some, their))
+            cosines = torch.einsum("qd,qnd->qn", *units)
+            rank = cosines.argsort(1).argsort(1).double()
+            ranks.append(torch.nn.functional.normalize(rank - rank.mean(1, keepdim=True), dim=1))
+        total += float((ranks[0] * ranks[1]).sum())
+    return total / len(tokens)
 
 
 def _nearest_position(summed: Tensor, encodings: Tensor, which: Tensor) -> float:
-    scores = summed @ encodings.T - encodings.square().sum(1) / 2
-    return float((scores.argmax(1) == which).double().mean())
+    half = encodings.square().sum(1) / 2
+    right = 0
+    for rows in _blocks(len(summed), len(encodings)):
+        right += int(((summed[rows] @ encodings.T - half).argmax(1) == which[rows]).sum())
+    return right / len(summed)
 
 
 def _read_out_position(
     summed: Tensor, words: Tensor, encodings: Tensor, basis: Tensor, which: Tensor
 ) -> float:
     """Accuracy of Fisher's discriminant in the positions' span, where the embeddings are the noise."""
-    inside, noise, centers = (x.double() @ basis.double().T for x in (summed, words, encodings))
+    span = basis.double().T
+    parts = list(_blocks(len(words), max(words.shape[1], len(encodings))))
+    noise = torch.cat([words[rows].double() @ span for rows in parts])
     mean = noise.mean(0)
     covariance = (noise - mean).T @ (noise - mean) / max(1, len(noise) - 1)
     covariance += 1e-9 * covariance.diagonal().mean() * torch.eye(len(basis), device=words.device)
+    centers = encodings.double() @ span
     weights = torch.linalg.solve(covariance, centers.T)
-    scores = (inside - mean) @ weights - (centers * weights.T).sum(1) / 2
-    return float((scores.argmax(1) == which).double().mean())
+    half = (centers * weights.T).sum(1) / 2
+    right = 0
+    for rows in parts:
+        scores = (summed[rows].double() @ span - mean) @ weights - half
+        right += int((scores.argmax(1) == which[rows]).sum())
+    return right / len(words)
+
+
+def _blocks(length: int, width: int) -> Iterator[slice]:
+    """Rows in blocks that have at most 64 MiB of float32 numbers when each row has `width`."""
+    size = max(1, 2**24 // width)
+    return (slice(s, s + size) for s in range(0, length, size))
 
 
 @checked

@@ -25,6 +25,8 @@ _BLOCK_ON_GPU = 8192
 _GROUP = 16
 # Scores held when few rows are compared with all: 64 MiB
 _SCORES = 2**24
+_ASKED = 512
+"""Rows of such a block: what a row selects costs the same in a block of any width, so blocks are wide."""
 
 
 @overload
@@ -89,15 +91,8 @@ def knn_match_similarity(
         )
     wanted = _ids(tokens, a.shape[0])
     first = nearest_neighbors(a, k, metric=metric, include_self=include_self, tokens=wanted, name="a")
-    second = nearest_neighbors(b, k, metric=metric, include_self=include_self, tokens=wanted, name="b").to(
-        first.device
-    )
-    values = torch.empty(len(first), dtype=torch.float32, device=first.device)
-    step = max(1, 2**24 // (k * k))
-    for start in range(0, len(first), step):
-        x, y = first[start : start + step], second[start : start + step]
-        shared = (x[:, :, None] == y[:, None, :]).sum((1, 2))
-        values[start : start + step] = shared / (2 * k - shared)
+    second = nearest_neighbors(b, k, metric=metric, include_self=include_self, tokens=wanted, name="b")
+    values = match_of_neighbors(first, second)
     if per_token:
         return values
     if weights is None:
@@ -141,21 +136,39 @@ def nearest_neighbors(
         raise InvalidArgumentError(f"all rows of {name} are the same, so no row is nearer than another")
     wanted = _ids(tokens, v)
     space = _Space(x.detach(), metric, name, wanted)
-    finder = _Finder(space, min(k + 1, most), include_self)  # one more than k, to see ties at the border
+    count = min(k + 1, most)  # one more than k, to see ties at the border
     if wanted is None or len(wanted) > v / 2:
-        finder.all_pairs()
-        values, indices = finder.values, finder.indices
+        values, indices = _Finder(space, count, include_self).all_pairs()
         if wanted is not None:
             values, indices = values[wanted], indices[wanted]
     else:
-        values, indices = finder.some_rows(wanted)
+        values, indices = _Finder(space, count, include_self, wanted).some_rows()
     ids = torch.arange(v, device=x.device) if wanted is None else wanted
     tied = (values[:, k - 1] == values[:, k]).nonzero().flatten() if k < most else ids[:0]
-    best = indices[:, :k].contiguous()
+    values, indices = _in_order(values[:, :k], indices[:, :k])
     for rows in tied.split(max(1, _SCORES // v)):
-        scores = finder.scores(ids[rows])
-        best[rows] = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return best
+        scores = space.scores(ids[rows], include_self)
+        indices[rows] = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
+    return indices
+
+
+def _in_order(values: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The same pairs by falling value, of equal values the lower index first."""
+    by_index = indices.argsort(dim=1)
+    values, order = values.gather(1, by_index).sort(dim=1, descending=True, stable=True)
+    return values, indices.gather(1, by_index).gather(1, order)
+
+
+def match_of_neighbors(first: Tensor, second: Tensor) -> Tensor:
+    """Jaccard index, float32 `[Q]`, of two sets of k neighbors `[Q, k]` a token."""
+    k = first.shape[1]
+    values = torch.empty(len(first), dtype=torch.float32, device=first.device)
+    step = max(1, 2**24 // (k * k))
+    for start in range(0, len(first), step):
+        x, y = first[start : start + step], second[start : start + step].to(first.device)
+        shared = (x[:, :, None] == y[:, None, :]).sum((1, 2))
+        values[start : start + step] = shared / (2 * k - shared)
+    return values
 
 
 def _ids(tokens: Tensor | Sequence[int] | None, v: int) -> Tensor | None:
@@ -216,52 +229,64 @@ class _Space:
         half = x.square().sum(1, keepdim=True) / -2
         return torch.cat([x, torch.ones_like(half), half], 1)
 
+    def scores(self, ids: Tensor, include_self: bool) -> Tensor:
+        """All scores `[n, V]` of the rows `ids`."""
+        left = self.left(ids)
+        starts = range(0, len(self.x), _BLOCK)
+        scores = torch.cat([left @ self.right(slice(s, s + _BLOCK)).T for s in starts], 1)
+        if not include_self:
+            scores[torch.arange(len(ids), device=ids.device), ids] = -math.inf
+        return scores
+
 
 class _Finder:
-    """Keeps the `count` best scores of each row while blocks of scores are computed."""
+    """Keeps the `count` best scores of each row, or of each of `ids`, while blocks of scores are computed."""
 
-    def __init__(self, space: _Space, count: int, include_self: bool):
+    def __init__(self, space: _Space, count: int, include_self: bool, ids: Tensor | None = None):
         self.space, self.count, self.include_self = space, count, include_self
-        self.v, device = len(space.x), space.x.device
-        self.values = torch.full((self.v, count), -math.inf, device=device)
-        self.indices = torch.zeros((self.v, count), dtype=torch.long, device=device)
+        device = space.x.device
+        self.v, self.ids = len(space.x), None if ids is None else ids.to(device)
+        shape = (self.v if ids is None else len(ids), count)
+        self.values = torch.full(shape, -math.inf, device=device)
+        self.indices = torch.zeros(shape, dtype=torch.long, device=device)
+        self.most = _BLOCK if device.type == "cpu" else _BLOCK_ON_GPU
 
-    def all_pairs(self) -> None:
-        """Scores all pairs once: a block above the diagonal serves both its rows and its columns."""
-        most = _BLOCK if self.values.device.type == "cpu" else _BLOCK_ON_GPU
-        size = math.ceil(self.v / math.ceil(self.v / most))
-        blocks = [slice(s, min(s + size, self.v)) for s in range(0, self.v, size)]
-        buffer = torch.empty(size * size, device=self.values.device)
-        for i, rows in enumerate(blocks):
+    def all_pairs(self) -> tuple[Tensor, Tensor]:
+        """Best scores `[V, count]` and their indices, of all pairs once: a block above the diagonal serves
+        both its rows and its columns."""
+        blocks = _blocks(self.v, self.most)
+        buffer = torch.empty(len(blocks[0]) ** 2, device=self.values.device)
+        for i, block in enumerate(blocks):
+            rows = slice(block.start, block.stop)
             left = self.space.left(rows)
-            for columns in blocks[i:]:
-                right = self.space.right(columns)
-                scores = buffer[: len(left) * len(right)].view(len(left), len(right))
-                torch.mm(left, right.T, out=scores)
-                if columns is rows:
+            for other in blocks[i:]:
+                columns = slice(other.start, other.stop)
+                scores = _product(left, self.space.right(columns), buffer)
+                if columns == rows:
                     if not self.include_self:
                         scores.fill_diagonal_(-math.inf)
                 else:
                     self._merge(columns, *_candidates_of_columns(scores, self.count), offset=rows.start)
                 self._merge(rows, *_candidates_of_rows(scores, self.count), offset=columns.start)
+        return self.values, self.indices
 
-    def some_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Best scores and their indices `[Q, count]` of the rows `ids`."""
-        parts = []
-        for rows in ids.to(self.indices.device).split(max(1, _SCORES // self.v)):
-            values, indices = _candidates_of_rows(self.scores(rows), self.count)
-            best = values.topk(self.count, dim=1)
-            parts.append((best.values, indices.gather(1, best.indices)))
-        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-
-    def scores(self, ids: Tensor) -> Tensor:
-        """`[n, V]` scores of the rows `ids`."""
-        left = self.space.left(ids)
-        starts = range(0, self.v, _BLOCK)
-        scores = torch.cat([left @ self.space.right(slice(s, s + _BLOCK)).T for s in starts], 1)
-        if not self.include_self:
-            scores[torch.arange(len(ids), device=ids.device), ids] = -math.inf
-        return scores
+    def some_rows(self) -> tuple[Tensor, Tensor]:
+        """Best scores `[Q, count]` of the rows `ids`, and their indices, in one pass over the table."""
+        assert self.ids is not None
+        asked = _blocks(len(self.ids), _ASKED)
+        blocks = _blocks(self.v, _SCORES // len(asked[0]))
+        buffer = torch.empty(len(asked[0]) * len(blocks[0]), device=self.values.device)
+        for block in blocks:
+            right = self.space.right(slice(block.start, block.stop))
+            for part in asked:
+                rows = slice(part.start, part.stop)
+                ids = self.ids[rows]
+                scores = _product(self.space.left(ids), right, buffer)
+                if not self.include_self:
+                    own = ((ids >= block.start) & (ids < block.stop)).nonzero().flatten()
+                    scores[own, ids[own] - block.start] = -math.inf
+                self._merge(rows, *_candidates_of_rows(scores, self.count), offset=block.start)
+        return self.values, self.indices
 
     def _merge(self, rows: slice, values: Tensor, indices: Tensor, offset: int) -> None:
         """Takes candidates `[n, c]`, whose indices count from `offset`, into the best of `rows`."""
@@ -271,6 +296,18 @@ class _Finder:
         old = self.indices[rows].gather(1, best.indices.clamp(max=self.count - 1))
         self.indices[rows] = torch.where(best.indices < self.count, old, new)
         self.values[rows] = best.values
+
+
+def _blocks(length: int, most: int) -> list[range]:
+    """Rows in blocks of one size, at most `most`, but the last, which is smaller."""
+    size = math.ceil(length / math.ceil(length / max(1, most)))
+    return [range(s, min(s + size, length)) for s in range(0, length, size)]
+
+
+def _product(left: Tensor, right: Tensor, buffer: Tensor) -> Tensor:
+    """`left @ right.T` `[r, c]`, written into `buffer`."""
+    scores = buffer[: len(left) * len(right)].view(len(left), len(right))
+    return torch.mm(left, right.T, out=scores)
 
 
 def _candidates_of_rows(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:

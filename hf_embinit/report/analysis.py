@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from ..errors import InvalidArgumentError
 from ..measures import (
@@ -219,19 +220,16 @@ def absorption_curves(
 ) -> dict[str, list[dict[str, Any]]]:
     """`absorption_curve` of the table (or its `rows`), unchanged and standardized to Xavier's moments."""
     matrix = space.matrix if rows is None else space.matrix[rows]
-    tables = {
-        "pretrained": matrix,
-        "pretrained_xavier": standardize(matrix, 0.0, xavier_std(*matrix.shape)),
-    }
-    return {
-        name: [
-            point.to_dict()
-            for point in absorption_curve(
-                table, lengths, generator=torch.Generator().manual_seed(seed), k=k, sample=sample
-            )
-        ]
-        for name, table in tables.items()
-    }
+    curves: dict[str, list[dict[str, Any]]] = {"pretrained": [], "pretrained_xavier": []}
+    with tqdm(total=2 * len(lengths), desc=space.name, unit="length", disable=None) as bar:
+        for name, points in curves.items():  # one after the other: tables can be gigabytes
+            table = matrix if name == "pretrained" else standardize(matrix, 0.0, xavier_std(*matrix.shape))
+            generator = torch.Generator().manual_seed(seed)
+            for length in lengths:
+                (point,) = absorption_curve(table, [length], generator=generator, k=k, sample=sample)
+                points.append(point.to_dict())
+                bar.update()
+    return curves
 
 
 def table_4(

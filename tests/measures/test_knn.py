@@ -85,6 +85,25 @@ def test_ties_go_to_the_lower_index(data):
     ]
 
 
+@pytest.mark.parametrize("tokens", [None, [5, 0, 39]])
+def test_fewer_neighbors_are_the_first_of_more_also_where_rows_are_equal(blocks, tokens):
+    x = torch.randint(-3, 4, (20, 6), generator=torch.Generator().manual_seed(3)).float()
+    x = torch.cat([x, x])  # each row twice, and products that are exact
+    most = nearest_neighbors(x, 30, tokens=tokens)
+    for k in (1, 2, 7):
+        assert torch.equal(nearest_neighbors(x, k, tokens=tokens), most[:, :k])
+
+
+def test_few_rows_are_compared_with_all_in_blocks_of_any_size(monkeypatch):
+    x, _ = tables(500)
+    tokens = torch.randperm(500, generator=torch.Generator().manual_seed(5))[:37]
+    whole = nearest_neighbors(x, 12, metric="euclidean")[tokens]
+    for scores, asked in ((2**24, 512), (900, 10), (1, 1), (37 * 64, 37)):
+        monkeypatch.setattr(knn, "_SCORES", scores)
+        monkeypatch.setattr(knn, "_ASKED", asked)
+        assert torch.equal(nearest_neighbors(x, 12, metric="euclidean", tokens=tokens), whole)
+
+
 def test_euclidean_ties():
     grid = torch.cartesian_prod(torch.arange(-3.0, 4), torch.arange(-3.0, 4))  # mean zero: exact
     found = nearest_neighbors(grid, 3, metric="euclidean")
