@@ -16,7 +16,8 @@ from .statistics import check_table
 
 Question = tuple[str, str, str, str]
 
-_SCORES = 2**23
+_BLOCK = 2048
+"""Questions, and rows of the table, of a block of scores: 16 MiB, which caches hold."""
 
 
 @dataclass(frozen=True)
@@ -115,12 +116,7 @@ def analogy_score(weight: Tensor, task: AnalogyTask) -> AnalogyScore:
             f"the analogies are about rows up to {int(task.rows.max())}, weight has {weight.shape[0]}"
         )
     units = torch.nn.functional.normalize(weight.detach().float(), dim=1)
-    right = []
-    for rows in task.rows.to(units.device).split(max(1, _SCORES // weight.shape[0])):
-        a, b, c, d = rows.T
-        scores = (units[b] - units[a] + units[c]) @ units.T
-        scores.scatter_(1, rows[:, :3], -torch.inf)
-        right.append(scores.argmax(1) == d)
+    right = [_answers(units, rows[:, :3]) == rows[:, 3] for rows in task.rows.to(units.device).split(_BLOCK)]
     correct = torch.cat(right).cpu() if right else torch.zeros(0, dtype=torch.bool)
     sections = {}
     for index, name in enumerate(task.section_names):
@@ -128,3 +124,21 @@ def analogy_score(weight: Tensor, task: AnalogyTask) -> AnalogyScore:
         if bool(inside.any()):
             sections[name] = (int(correct[inside].sum()), int(inside.sum()))
     return AnalogyScore(int(correct.sum()), len(correct), task.total, sections)
+
+
+def _answers(units: Tensor, given: Tensor) -> Tensor:
+    """The row `[q]` nearest to b - a + c for `given` `[q, 3]` rows a, b, c; of equally near ones the first."""
+    a, b, c = given.T
+    asked = units[b] - units[a] + units[c]
+    best = torch.full((len(given),), -torch.inf, device=units.device)
+    answers = torch.zeros_like(a)
+    for start in range(0, len(units), _BLOCK):
+        block = units[start : start + _BLOCK]
+        scores = asked @ block.T
+        question, which = ((given >= start) & (given < start + len(block))).nonzero(as_tuple=True)
+        scores[question, given[question, which] - start] = -torch.inf
+        nearest = scores.max(1)
+        better = nearest.values > best
+        best = torch.where(better, nearest.values, best)
+        answers = torch.where(better, nearest.indices + start, answers)
+    return answers

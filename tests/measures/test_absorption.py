@@ -66,7 +66,7 @@ def test_questions_are_read_by_section(questions_file):
 
 
 def test_analogies_agree_with_the_slow_way(monkeypatch):
-    monkeypatch.setattr("hf_embinit.measures.analogies._SCORES", 400)
+    monkeypatch.setattr("hf_embinit.measures.analogies._BLOCK", 33)
     weight = clustered(80, 6)
     rows = torch.stack([torch.randperm(80, generator=generator(i))[:4] for i in range(200)])
     # some that hold: d is made to complete the square
