@@ -127,7 +127,7 @@ def analogy_score(weight: Tensor, task: AnalogyTask) -> AnalogyScore:
 
 
 def _answers(units: Tensor, given: Tensor) -> Tensor:
-    """The row `[q]` nearest to b - a + c for `given` `[q, 3]` rows a, b, c; of equally near ones the first."""
+    """The row `[q]` nearest to b - a + c for `given` `[q, 3]` rows a, b, c; the first of equal ones."""
     a, b, c = given.T
     asked = units[b] - units[a] + units[c]
     best = torch.full((len(given),), -torch.inf, device=units.device)
