@@ -1,0 +1,77 @@
+"""What the page of results says of the committed records, computed from their files alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import subprocess
+from collections import defaultdict
+
+import pytest
+from builders import ROOT
+
+from hf_embinit.studies.comparisons import t_interval
+
+RESULTS = ROOT / "recipes" / "results"
+PAGE = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+RECORDS = {
+    path.relative_to(RESULTS).as_posix(): json.loads(path.read_text(encoding="utf-8"))
+    for path in sorted(RESULTS.rglob("results.json"))
+}
+
+
+def test_records_come_from_clean_trees_and_the_page_counts_the_rest() -> None:
+    commits = {name: record["versions"].get("commit", "") for name, record in RECORDS.items()}
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in commits.values())
+    without = [name for name, record in RECORDS.items() if not record.get("data")]
+    of_retokenize = [name for name in without if "retokenize/" in name]
+    assert f"{len(without)} have no digests of their texts, {len(of_retokenize)} of them runs of" in PAGE
+
+    git = ["git", "-C", str(ROOT)]
+    known = subprocess.run([*git, "log", "--format=%H"], capture_output=True, text=True, check=False)
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True, text=True)
+    if known.returncode or shallow.stdout.strip() != "false":
+        pytest.skip("this is no checkout with its whole history")
+    lost = [name for name, commit in commits.items() if commit not in known.stdout.split()]
+    assert f"Of {len(RECORDS)} records, {len(lost)} name a commit that is not in this history" in PAGE
+
+
+def sst2_accuracies() -> dict[tuple[int, str], dict[int, float]]:
+    """Highest validation accuracy in percent of the runs of SST-2 with words, by width and row, then seed."""
+    found: dict[tuple[int, str], dict[int, float]] = defaultdict(dict)
+    rows = {None: "xavier", "en_for_sst2": "little", "glove.6B": "much"}
+    for name, record in RECORDS.items():
+        given = record["arguments"]
+        whole = not given.get("max_train_samples") and given.get("max_steps") == -1
+        if "runs/classify/sst2-words-" not in name or not whole or given["freeze_embeddings"]:
+            continue
+        stem = given["vectors"] and re.split(r"\.\d+d", given["vectors"].split("/")[-1])[0]
+        row = rows[stem] + ("_xavier" if record["init"].endswith("_xavier") else "")
+        accuracies = [epoch["validation_accuracy"] for epoch in record["history"]]
+        assert record["seed"] not in found[given["d_model"], row]
+        found[given["d_model"], row][record["seed"]] = 100 * max(accuracies)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("width", "row", "against", "quoted"),
+    [
+        (100, "much_xavier", "xavier", "-0.4 (95% t interval -0.9 to 0.2)"),
+        (100, "little_xavier", "xavier", "-0.6 (-0.8 to -0.3)"),
+        (100, "much_xavier", "little_xavier", "+0.2 (-0.2 to 0.6)"),
+        (100, "much", "xavier", "-2.6 (-4.3 to -0.9)"),
+        (100, "much_xavier", "much", "+2.4 (-0.03 to 4.84)"),
+        (300, "little_xavier", "xavier", "-0.6 (95% t interval -1.6 to 0.4)"),
+    ],
+)
+def test_what_vectors_do_on_sst2_is_what_the_intervals_say(width, row, against, quoted) -> None:
+    found = sst2_accuracies()
+    ours, theirs = found[width, row], found[width, against]
+    by_seed = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    interval = t_interval(by_seed)
+    assert interval is not None and quoted in PAGE
+    said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted)]
+    assert said == pytest.approx([statistics.fmean(by_seed), *interval], abs=0.051)
+    means = f"{statistics.fmean(ours.values()):.1f} ({statistics.stdev(ours.values()):.1f})"
+    assert means in PAGE
