@@ -19,6 +19,11 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() or c in _JOINERS else repr(c)[1:-1] for c in str(text))
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `1,200 runs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def markdown_text(value: Any) -> str:
     """`value` as plain words of Markdown on one line: markup, links, pictures and HTML have no effect."""
     return _MARKUP.sub(r"\\\1", printable(" ".join(str(value).split())))

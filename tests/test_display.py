@@ -13,13 +13,17 @@ from markdown_it import MarkdownIt
 
 from hf_embinit.__main__ import main
 from hf_embinit.cards import render_card
-from hf_embinit.display import markdown_code, markdown_table, markdown_text, printable
+from hf_embinit.display import counted, markdown_code, markdown_table, markdown_text, printable
 from hf_embinit.drawing import new_figure, save_figure
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
 from hf_embinit.records import results_table, write_record
 
 EVIL = "a\x1b[2J\x9b31m\r\n| forged | row |\u202e![x](http://evil.example/x.png)`<img src=x>"
 UNREADABLE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def test_counted() -> None:
+    assert [counted(n, "run") for n in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
 
 
 def test_printable_spells_out_what_is_not_for_reading() -> None:

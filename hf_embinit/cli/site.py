@@ -6,6 +6,7 @@ import shlex
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from ..display import counted
 from .analyze import add_analysis_flags, analysis_arguments
 from .command import Answer, Command, flag
 
@@ -30,7 +31,7 @@ def _run(args: Namespace) -> Answer:
 
     rooted = [shorten(word) if word.startswith(("/", "~")) else word for word in args.command_line]
     found = write_site(args.results, analysis_arguments(args), shlex.join(["hf-embinit", *rooted]))
-    lines = [f"{found['records']} runs in {found['settings']} settings"]
+    lines = [f"{counted(found['records'], 'run')} in {counted(found['settings'], 'setting')}"]
     if found["left_out"]:
         lines[0] += f"; {len(found['left_out'])} other results.json left out"
     lines += [

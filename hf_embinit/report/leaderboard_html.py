@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..display import printable
+from ..display import counted, printable
 from ..records import Experiment, Setting, to_plain
 from ..tasks import task_of
 from .leaderboard import VERDICTS, Board, Row, arguments_of, boards, standings
@@ -32,8 +32,8 @@ def leaderboard(
     tops = Counter(board.rows[0].verdict for board in shown)
     lead = (
         '<p class="lead">Which start of token embeddings is better, and by how much? '
-        f"{len(places)} runs in {len(found)} settings: in <b>{tops['ahead']}</b> one initialiser is ahead of "
-        f"all others, in <b>{tops['level']}</b> the first cannot be told from another, and in "
+        f"{counted(len(places), 'run')} in {counted(len(found), 'setting')}: in <b>{tops['ahead']}</b> "
+        f"one initialiser is ahead of all others, in <b>{tops['level']}</b> the first cannot be told from another, and in "
         f"<b>{tops['unknown']}</b> nothing can be told, for want of seeds or of something to compare.</p>\n"
         + _findings(shown)
     )

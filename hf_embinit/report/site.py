@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..display import markdown_text, printable
+from ..display import counted, markdown_text, printable
 from ..files import check_output, whole_folder
 from ..records import RunRecord, Setting, compare_settings, find_records, shorten, to_plain, write_text
 from .html import report_sections, whole_page
@@ -106,9 +106,9 @@ def _readme(
         f"{markdown_text(one['name'])} ({len(one['tokens']):,} tokens of {one['of']:,})" for one in data
     )
     return (
-        f"{_SPACE}# {_TITLE}\n\n`index.html` is one page that loads nothing: {len(records)} runs in "
-        f"{len(settings)} settings, and tokens to look up in {tables}. Open it in a browser, or upload this "
-        f"folder to a Space with the SDK `static`.\n\n```\n{printable(command)}\n```\n"
+        f"{_SPACE}# {_TITLE}\n\n`index.html` is one page that loads nothing: {counted(len(records), 'run')} "
+        f"in {counted(len(settings), 'setting')}, and tokens to look up in {tables}. Open it in a browser, "
+        f"or upload this folder to a Space with the SDK `static`.\n\n```\n{printable(command)}\n```\n"
     )
 
 
