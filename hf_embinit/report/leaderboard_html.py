@@ -34,8 +34,8 @@ def leaderboard(
         '<p class="lead">Which start of token embeddings is better, and by how much? '
         f"{counted(len(places), 'run')} in {counted(len(found), 'setting')}: in <b>{tops['ahead']}</b> "
         f"one initialiser is ahead of all others, in <b>{tops['level']}</b> the first cannot be told from "
-        f"another, and in <b>{tops['unknown']}</b> nothing can be told, for want of seeds or of something to compare.</p>\n"
-        + _findings(shown)
+        f"another, and in <b>{tops['unknown']}</b> nothing can be told, for want of seeds or of something "
+        "to compare.</p>\n" + _findings(shown)
     )
     cards = "".join(_card(i, setting, by_score, places) for i, (setting, by_score) in enumerate(found))
     left = ""
