@@ -54,7 +54,7 @@ hf-embinit init model --init pretrained --vectors nan --output_dir o | the row o
 hf-embinit init model --init pretrained --vectors full --output_dir o | full has no config.json
 hf-embinit init nowhere --init xavier --output_dir o | model 'nowhere' is not in the local cache
 hf-embinit init a/b/c --init xavier --output_dir o | model 'a/b/c' is no name of a Hub repository
-hf-embinit init '' --init xavier --output_dir o | model '' is no
+hf-embinit init '' --init xavier --output_dir o | model: '' names nothing
 hf-embinit init model --init xavier --output_dir '' | --output_dir '' is no folder
 hf-embinit init model --init xavier --output_dir full | --output_dir full is not empty
 hf-embinit init model --init xavier --output_dir file | --output_dir file is a file
@@ -176,7 +176,7 @@ hf-embinit explain model | required: tokens
 hf-embinit explain model the | model has no embinit_coefficients.safetensors
 hf-embinit train | required: recipe
 hf-embinit train translat | Unknown recipe 'translat'. Did you mean: translate
-hf-embinit cards run '' | folder '' is no folder
+hf-embinit cards run '' | folder: '' names nothing
 hf-embinit doctor model --refill nowhere --fix o | --refill nowhere: no finding here
 hf-embinit merge model full --output_dir o | full cannot be loaded onto this base
 hf-embinit surgery model + --output_dir o | surgery '+': expected a name
