@@ -75,3 +75,18 @@ def test_what_vectors_do_on_sst2_is_what_the_intervals_say(width, row, against, 
     assert said == pytest.approx([statistics.fmean(by_seed), *interval], abs=0.051)
     means = f"{statistics.fmean(ours.values()):.1f} ({statistics.stdev(ours.values()):.1f})"
     assert means in PAGE
+
+
+@pytest.mark.parametrize(
+    ("difference", "quoted"),
+    [
+        ("words-glove - words-xavier", "-4.6 (95% t interval -6.0 to -3.1; the paper -3.2)"),
+        ("words-glove_xavier - words-glove", "+3.9 (2.4 to 5.5; the paper +4.6)"),
+    ],
+)
+def test_raw_vectors_on_multi30k_are_as_far_behind_as_the_page_says(difference, quoted) -> None:
+    table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
+    row = rf"^\| Multi30k \| {difference} \| BLEU \| (.*?) \| (.*?) to (.*?) \| 3 \| .*? \| agrees \|"
+    (numbers,) = re.findall(row, table, re.MULTILINE)
+    said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted.split(";")[0].replace("95%", ""))]
+    assert said == pytest.approx([float(number) for number in numbers], abs=0.051) and quoted in PAGE
