@@ -134,7 +134,7 @@ def _add_command(parsers: Any, name: str, command: Command) -> None:
     )
     command.add_flags(parser)
     for action in parser._actions:
-        if not action.option_strings and action.nargs != argparse.REMAINDER:
+        if not action.option_strings and action.type is None and action.nargs != argparse.REMAINDER:
             action.type = _not_empty
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
 

@@ -59,7 +59,7 @@ class Arguments:
     max_steps: CountOrZero = flag(0, "Optimizer steps of training a causal LM on its texts.")
     train: str = flag("tables", "What is trained.", choices=["tables", "all"])
     learning_rate: Positive = flag(3e-3, "Learning rate of that.")
-    output_dir: Text = flag("runs/retokenize", "Folder for results.json. Default: named by the settings.")
+    output_dir: Text = flag("runs/retokenize", "Folder for results.json; if none is given, one in this.")
     save: bool = flag(False, "Save the model with its new tokenizer there, too.")
     seed: TrainingSeed = flag(0, "Seed of the rows, the pairs, the texts and the training.")
 

@@ -78,6 +78,19 @@ def test_what_vectors_do_on_sst2_is_what_the_intervals_say(width, row, against, 
 
 
 @pytest.mark.parametrize(
+    ("vectors", "by_type", "by_token"), [("en_for_sst2.300d", 70, 94), ("glove.6B.100d", 96, 93)]
+)
+def test_vectors_cover_what_the_page_says(vectors, by_type, by_token) -> None:
+    runs = [r for r in RECORDS.values() if vectors in str(r["arguments"].get("vectors")) and r["coverage"]]
+    whole = [r for r in runs if r["data"]["train"]["rows"] == 67349]
+    (shares,) = {tuple(r["coverage"]["model.encoder.embed_tokens.weight"][k] for k in ("by_type", "by_token"))
+                 for r in whole}  # fmt: skip
+    assert [round(100 * share) for share in shares] == [by_type, by_token]
+    said = {70: "9,387 of its 13,435 words, 94% of", 96: "96% of the words and 93% of the text"}
+    assert said[by_type] in PAGE
+
+
+@pytest.mark.parametrize(
     ("difference", "quoted"),
     [
         ("words-glove - words-xavier", "-4.6 (95% t interval -6.0 to -3.1; the paper -3.2)"),

@@ -24,6 +24,8 @@ from .positions import position_span, project_out, random_positions
 from .statistics import check_table, position_encoding
 
 _NEIGHBORS = 100
+_NUMBERS = 2**24
+"""Numbers of a block of rows: 64 MiB of float32."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,9 @@ def _rank_correlation(x: Tensor, y: Tensor, tokens: Tensor, near: Tensor) -> flo
 
 def _nearest_position(summed: Tensor, encodings: Tensor, which: Tensor) -> float:
     half = encodings.square().sum(1) / 2
-    right = 0
-    for rows in _blocks(len(summed), len(encodings)):
-        right += int(((summed[rows] @ encodings.T - half).argmax(1) == which[rows]).sum())
-    return right / len(summed)
+    rows = max(1, _NUMBERS // len(encodings))
+    parts = zip(summed.split(rows), which.split(rows), strict=True)
+    return sum(int(((x @ encodings.T - half).argmax(1) == own).sum()) for x, own in parts) / len(summed)
 
 
 def _read_out_position(
@@ -159,8 +160,8 @@ def _read_out_position(
 ) -> float:
     """Accuracy of Fisher's discriminant in the positions' span, where the embeddings are the noise."""
     span = basis.double().T
-    parts = list(_blocks(len(words), max(words.shape[1], len(encodings))))
-    noise = torch.cat([words[rows].double() @ span for rows in parts])
+    rows = max(1, _NUMBERS // max(words.shape[1], len(encodings)))
+    noise = torch.cat([x.double() @ span for x in words.split(rows)])
     mean = noise.mean(0)
     covariance = (noise - mean).T @ (noise - mean) / max(1, len(noise) - 1)
     covariance += 1e-9 * covariance.diagonal().mean() * torch.eye(len(basis), device=words.device)
@@ -168,16 +169,9 @@ def _read_out_position(
     weights = torch.linalg.solve(covariance, centers.T)
     half = (centers * weights.T).sum(1) / 2
     right = 0
-    for rows in parts:
-        scores = (summed[rows].double() @ span - mean) @ weights - half
-        right += int((scores.argmax(1) == which[rows]).sum())
+    for x, own in zip(summed.split(rows), which.split(rows), strict=True):
+        right += int((((x.double() @ span - mean) @ weights - half).argmax(1) == own).sum())
     return right / len(words)
-
-
-def _blocks(length: int, width: int) -> Iterator[slice]:
-    """Rows in blocks that have at most 64 MiB of float32 numbers when each row has `width`."""
-    size = max(1, 2**24 // width)
-    return (slice(s, s + size) for s in range(0, length, size))
 
 
 @checked

@@ -18,7 +18,7 @@ from ..errors import InvalidArgumentError
 from ..measures import mean_pooled, retrieval_accuracy, spearmanr
 from ..retokenize import Pair, read_parallel
 from .classification import PAIR_COLUMNS
-from .data import DATA_VARIABLE, load_file, texts_digest
+from .data import DATA_VARIABLE, data_digests, load_file
 from .embedded import corpus_splits
 from .texts import load_texts
 
@@ -63,7 +63,7 @@ def text_trial(model: Any, tokenizer: Any, sources: Sequence[str], count: int, *
         return bits_per_byte(model, tokenizer, held_out)
 
     rest = texts[count // 5 :]
-    used = _digests(train=[(text,) for text in rest], test=[(text,) for text in held_out])
+    used = _digests(train={"text": rest}, test={"text": held_out})
     return Trial("bits_per_byte", score, rest, held_out, used)
 
 
@@ -75,19 +75,18 @@ def pair_trial(model: Any, tokenizer: Any, pairs: Sequence[Pair], test_pairs: Se
     def score(model: Any, tokenizer: Any) -> float:
         return retrieval_accuracy(mean_pooled(model, tokenizer, [pair.new for pair in test_pairs]), english)
 
-    used = _digests(train=_both(pairs), test=_both(test_pairs))
+    used = _digests(train=_columns(pairs), test=_columns(test_pairs))
     return Trial("accuracy", score, [pair.new for pair in pairs], data=used)
 
 
-def _both(pairs: Sequence[Pair]) -> list[tuple[str, ...]]:
-    return [(pair.old, pair.new) for pair in pairs]
+def _columns(pairs: Sequence[Pair]) -> dict[str, list[str]]:
+    return {"old": [pair.old for pair in pairs], "new": [pair.new for pair in pairs]}
 
 
-def _digests(**splits: Sequence[tuple[str, ...]]) -> dict[str, dict[str, Any]]:
-    return {
-        name: {"rows": len(rows), "sha256": texts_digest([text for row in rows for text in row])}
-        for name, rows in splits.items()
-    }
+def _digests(**splits: dict[str, list[Any]]) -> dict[str, dict[str, Any]]:
+    from datasets import Dataset
+
+    return data_digests({name: Dataset.from_dict(columns) for name, columns in splits.items()})
 
 
 def label_trial(model: Any, pairs: Sequence[Pair], source: str, limit: int) -> Trial:
@@ -110,7 +109,7 @@ def label_trial(model: Any, pairs: Sequence[Pair], source: str, limit: int) -> T
         one, other = (mean_pooled(model, tokenizer, texts) for texts in (first, second))
         return spearmanr(torch.cosine_similarity(one, other).numpy(), labels)
 
-    used = _digests(train=_both(pairs), test=list(zip(first, second, map(str, labels), strict=True)))
+    used = _digests(train=_columns(pairs), test={name: chosen[name][:] for name in (*names, "label")})
     metric = "accuracy" if classifies else "spearmanr"
     return Trial(metric, score, [pair.new for pair in pairs], data=used)
 
