@@ -103,3 +103,28 @@ def test_raw_vectors_on_multi30k_are_as_far_behind_as_the_page_says(difference, 
     (numbers,) = re.findall(row, table, re.MULTILINE)
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted.split(";")[0].replace("95%", ""))]
     assert said == pytest.approx([float(number) for number in numbers], abs=0.051) and quoted in PAGE
+
+
+def test_positions_help_frozen_xavier_late_as_the_page_says() -> None:
+    runs = [
+        record
+        for record in RECORDS.values()
+        if record["arguments"].get("dataset") == "multi30k"
+        and record["init"] == "xavier"
+        and record["seed"] == 1
+        if record["arguments"]["freeze_embeddings"] and record["arguments"]["num_train_epochs"] == 20
+    ]
+    with_positions, without = sorted(
+        runs, key=lambda record: record["arguments"]["position_encoding"], reverse=True
+    )
+    curves = [
+        [step["validation_bleu_tokenized"] for step in record["history"] if "validation_bleu" in step]
+        for record in (with_positions, without)
+    ]
+    assert [f"{curve[4]:.1f}" for curve in curves] == ["12.9", "15.1"]
+    ahead = [ours > theirs for ours, theirs in zip(*curves, strict=True)]
+    assert len(ahead) == 20 and all(ahead[13:]) and not ahead[12]
+    scores = [record["metrics"]["test_bleu_tokenized"] for record in (with_positions, without)]
+    assert [f"{score:.1f}" for score in scores] == ["31.3", "28.3"]
+    assert f"{scores[0] - scores[1]:+.1f}, the paper +6.3, by one seed" in PAGE
+    assert {record["best_epoch"] for record in (with_positions, without)} == {20}

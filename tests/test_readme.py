@@ -129,7 +129,9 @@ def multi30k_of_20_epochs() -> dict[str, dict[int, dict]]:
     found: dict[str, dict[int, dict]] = defaultdict(dict)
     for path in (ROOT / "recipes/results/reproduce/runs/translate").glob("multi30k-words-*/results.json"):
         record = json.loads(path.read_text(encoding="utf-8"))
-        if record["arguments"]["num_train_epochs"] == 20 and record["best_epoch"] > 1:
+        arguments = record["arguments"]
+        plain = not arguments["freeze_embeddings"] and arguments["position_encoding"] == "sinusoidal"
+        if plain and arguments["num_train_epochs"] == 20 and record["best_epoch"] > 1:
             assert record["seed"] not in found[record["init"]]
             found[record["init"]][record["seed"]] = record
     return found
