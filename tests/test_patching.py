@@ -199,6 +199,16 @@ def test_deepcopy_and_pickle_carry_the_patch_and_nothing_else() -> None:
     assert not read_manifest(model)
 
 
+@pytest.mark.parametrize(
+    ("init", "options"), [("subword_mean", {}), ("copy", {"of": "w3"}), ("mean_cov", {})]
+)
+def test_a_patched_model_pickles_whatever_makes_its_rows(init, options) -> None:
+    t = word_tokenizer()
+    model = pickle.loads(pickle.dumps(patch(gpt2(), init, tokenizer=t, **options)))
+    model.resize_token_embeddings(V + 1)
+    assert read_manifest(model)[-1]["init"] == init
+
+
 def test_other_models_are_untouched_and_patching_again_replaces() -> None:
     model, other = patch(gpt2(), "zeros"), gpt2()
     other.resize_token_embeddings(V + 1)

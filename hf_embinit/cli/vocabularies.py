@@ -72,18 +72,21 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
 def _with_adapter(model: Any, adapter: str) -> Any:
     """The base with its adapter; one that came without a vocabulary is loaded as PEFT does."""
     from ..vocabulary import attach_adapter, load_adapter
+    from ..vocabulary.adapters import check_nothing_left_out
 
     try:
         return load_adapter(model, adapter)
     except DataNotFoundError:
         try:
-            return attach_adapter(model, adapter)
+            attached = attach_adapter(model, adapter)
         except (ValueError, RuntimeError, IndexError, OSError) as error:
             line = str(error).strip().splitlines()[0]
             raise InvalidArgumentError(
                 f"{adapter} cannot be loaded onto this base ({line}): give an adapter's folder or Hub id, "
                 f"and the model that it was trained on"
             ) from error
+        check_nothing_left_out(attached, adapter)
+        return attached
 
 
 def _brings_tokenizer(args: Namespace) -> bool:

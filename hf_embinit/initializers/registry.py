@@ -59,6 +59,9 @@ class Initializer:
     pieces: Callable[..., list[list[int]]] | None = None
     """For initialisers that average old rows: `pieces(context, **options)` gives the old ids of each row."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return get_initializer, (self.name,)  # a function that a decorator made has no name of its own
+
     @cached_property
     def options(self) -> dict[str, Any]:
         """Keyword options that a caller may give, with their defaults."""

@@ -44,6 +44,8 @@ class StoredCheckpoint:
     """Tensor in the files -> the parameter or buffer that it is."""
     repeated: dict[str, str]
     """Tensor in the files that a tied one repeats, under another name -> the parameter that it is tied to."""
+    held: dict[str, StoredTensor] = field(default_factory=dict)
+    """Each place of a table or a bias -> the tensor that it was given; tied places have the same."""
     changes: dict[str, Callable[[StoredRows], Iterable[Tensor]]] = field(default_factory=dict)
     """Parameter -> what is made of its rows when they are written: as many, block by block."""
     is_whole: bool = True
@@ -146,9 +148,17 @@ def open_matrices(model: PreTrainedModel) -> None:
         return
     for name, place in stored.places.items():
         old, tensor = model.get_parameter_or_buffer(place), stored.files.tensors[name]
-        if isinstance(old, nn.Parameter) and old.is_meta and _is_matrix(tensor) and tensor.shape == old.shape:
-            module, _, attribute = place.rpartition(".")
-            setattr(model.get_submodule(module), attribute, nn.Parameter(StoredRows(tensor)))
+        if not isinstance(old, nn.Parameter) or not old.is_meta or tensor.shape != old.shape:
+            continue
+        made: Tensor
+        if _is_matrix(tensor):
+            made = StoredRows(tensor)
+        elif len(tensor.shape) == 1 and tensor.is_plain and TORCH_DTYPES[tensor.dtype].is_floating_point:
+            made = tensor.read()  # norms and biases, which modules that an adapter saves whole have, too
+        else:
+            continue
+        module, _, attribute = place.rpartition(".")
+        setattr(model.get_submodule(module), attribute, nn.Parameter(made, old.requires_grad))
 
 
 def _is_matrix(tensor: StoredTensor) -> bool:
@@ -206,6 +216,7 @@ class _Opening:
             self._refuse(tied, what)
         name = self.file_name[place]
         stored = self.tensors[name]
+        self.stored.held |= {place.name: stored for place in tied.locations}
         if tied.dim == 0 and _is_matrix(stored):
             tensor: Tensor = StoredRows(stored)
         else:

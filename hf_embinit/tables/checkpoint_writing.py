@@ -19,8 +19,8 @@ from transformers.utils import logging
 from ..arguments import FilePath, Tokenizer, checked
 from ..errors import InvalidArgumentError, RunFolderError
 from ..files import whole_folder
+from ..foreign import read_json
 from .checkpoint import StoredCheckpoint, checkpoint_of
-from .embedding_tables import EmbeddingTables
 from .safetensors_files import INDEX, Shard, StoredTensor
 from .stored_rows import BLOCK_BYTES, StoredRows
 
@@ -82,11 +82,26 @@ def save_checkpoint(
         if tokenizer is not None:
             tokenizer.save_pretrained(hidden)
         source = beside if stored is None else stored.files.folder
-        for name in _BESIDE if source is not None and Path(source).is_dir() else ():
+        for name in _beside(source, tokenizer is None):
             there, here = Path(source or "", name), hidden / name
             if there.is_file() and not here.exists():
-                here.parent.mkdir(exist_ok=True)
+                here.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(there, here)
+
+
+def _beside(source: Any, templates: bool) -> list[str]:
+    """Files of a folder that neither model nor tokenizer saves, by their paths in it: sentence-transformers'
+    modules among them, and chat templates of a tokenizer that is not saved anew."""
+    if source is None or not Path(source).is_dir():
+        return []
+    folder, found = Path(source), list(_BESIDE)
+    modules = folder / "modules.json"
+    listed = read_json(modules, list) if modules.is_file() else []
+    paths = {str(one.get("path") or "") for one in listed if isinstance(one, dict)}
+    paths |= {"additional_chat_templates"} if templates else set()
+    for path in sorted(p for p in paths if p and ".." not in Path(p).parts and not Path(p).is_absolute()):
+        found += [str(f.relative_to(folder)) for f in sorted((folder / path).rglob("*")) if f.is_file()]
+    return list(dict.fromkeys(found))
 
 
 @dataclass
@@ -199,14 +214,15 @@ def _replacement(tensor: StoredTensor, place: str | None, model: PreTrainedModel
 
 
 def _untied(stored: StoredCheckpoint, model: PreTrainedModel) -> list[_Part]:
-    """Tables that the files lack since they were tied; each stands in the file of its input table."""
-    known, tables = set(stored.places.values()), EmbeddingTables(model)
+    """What the files lack since it was tied; it stands in the file of what it was tied to."""
+    known = set(stored.places.values())
+    written = {id(model.get_parameter_or_buffer(place)) for place in known}
     found = []
-    for output in tables.output_tables:
-        if not any(place.name in known for place in output.tied.locations):
-            source = next(table for table in tables.input_tables if table.side == output.side)
-            like = next(s for n, s in stored.files.tensors.items() if stored.places.get(n) == source.name)
-            found.append(_Part(replace(like, name=output.name), output.parameter.detach(), added=True))
+    for place, like in stored.held.items():
+        now = model.get_parameter_or_buffer(place)
+        if place not in known and id(now) not in written:
+            written.add(id(now))
+            found.append(_Part(replace(like, name=place), now.detach(), added=True))
     return found
 
 

@@ -29,7 +29,7 @@ def _own(place: Location) -> None:
 def untie_configuration(model: PreTrainedModel, output: Table) -> None:
     """Has a model save and load an output table that has a parameter of its own, and its biases: BERT's hangs
     in two places, which are tied as long as the tables are."""
-    for place in _bias_places(output):
+    for place in [*_bias_places(output), *_input_places(model)]:
         _own(place)
     for holder, name, value in _settings(model, output):
         setattr(holder, name, value)
@@ -80,6 +80,12 @@ def _bias_places(output: Table) -> list[Location]:
     return [place for bias in output.bias for place in bias.locations[1:]]
 
 
+def _input_places(model: PreTrainedModel) -> list[Location]:
+    """Where input tables hang beside their first place because of the same setting, as in BART's encoder."""
+    keys = getattr(model, "all_tied_weights_keys", None) or {}
+    return [p for t in EmbeddingTables(model).input_tables for p in t.tied.locations if p.name in keys]
+
+
 def _settings(model: PreTrainedModel, output: Table) -> list[tuple[Any, str, Any]]:
     """What says that the output is tied: (holder, attribute, value that says that it is not)."""
     configs = {id(one): one for one in (model.config, model.config.get_text_config())}
@@ -87,6 +93,7 @@ def _settings(model: PreTrainedModel, output: Table) -> list[tuple[Any, str, Any
         (one, "tie_word_embeddings", False) for one in configs.values() if isinstance(one, PretrainedConfig)
     ]
     apart = {output.name, *(place.name for bias in output.bias for place in bias.locations)}
+    apart |= {place.name for table in EmbeddingTables(model).input_tables for place in table.tied.locations}
     for module in model.modules():
         keys = getattr(module, "all_tied_weights_keys", None)
         if isinstance(module, PreTrainedModel) and keys:  # else saving leaves the head out

@@ -106,7 +106,7 @@ def load_adapter(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f".*{HINT}")
         model = attach_adapter(base, adapter, revision=revision, **options)
-    _check_nothing_left_out(model, adapter, revision)
+    check_nothing_left_out(model, adapter, revision)
     return model
 
 
@@ -362,8 +362,15 @@ def _read(adapter: str | PathLike[str], revision: str | None) -> tuple[dict[str,
         ) from error
 
 
-def _check_nothing_left_out(model: PeftModel, adapter: str | PathLike[str], revision: str | None) -> None:
-    """Raises where PEFT did not load every matrix of an adapter, as for LoRA on two tied tables."""
+_PREFIX = "base_model.model."
+_SAVED_TWICE = (".modules_to_save.", ".original_module.", ".base_layer.", ".token_adapter.")
+
+
+def check_nothing_left_out(
+    model: PeftModel, adapter: str | PathLike[str], revision: str | None = None
+) -> None:
+    """Raises `InvalidArgumentError` where PEFT did not load every tensor of an adapter: LoRA on two tied
+    tables, or a classifier on a base that has none."""
     from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
@@ -372,11 +379,21 @@ def _check_nothing_left_out(model: PeftModel, adapter: str | PathLike[str], revi
     if file is None or not file.is_file():
         return
     with safe_open(file, "pt") as stored:
-        saved = {key for key in stored.keys() if "lora_" in key}  # noqa: SIM118
+        saved = {key for key in stored.keys() if not any(part in key for part in _SAVED_TWICE)}  # noqa: SIM118
     loaded = get_peft_model_state_dict(
         model, adapter_name=model.active_adapters[0], save_embedding_layers=False
-    )
-    if left := sorted(saved - loaded.keys()):
+    ).keys() | {_PREFIX + name for name in unwrap(model).state_dict()}
+    again = (
+        "lora_magnitude_vector.weight",
+        "lora_magnitude_vector",
+    )  # DoRA of an embedding, under both names
+    left = sorted(key for key in saved if not {key, key.replace(*again)} & loaded)
+    if left and "lora_" not in left[0]:
+        raise InvalidArgumentError(
+            f"{adapter} has {left[0].removeprefix(_PREFIX)}, which {type(unwrap(model)).__name__} lacks: "
+            f"give merge_adapter what PEFT's AutoPeftModel of that task loads"
+        )
+    if left:
         raise InvalidArgumentError(
             f"PEFT left {len(left)} tensors of {adapter} out, such as {left[0]}: it cannot load LoRA on both "
             f"of two tied tables that was trained with ensure_weight_tying=True; train it with False"

@@ -38,6 +38,7 @@ def attach_adapter(base: nn.Module, adapter: FilePath, **options: Any) -> PeftMo
     Raises `UnsupportedModelError` on such a base for an adapter that is not one sum for each tensor.
     """
     from peft import PeftConfig, PeftModel
+    from peft.utils import ModulesToSaveWrapper
 
     if checkpoint_of(unwrap(base)) is not None:
         hub = {key: options[key] for key in ("revision", "token", "cache_dir") if key in options}
@@ -48,7 +49,17 @@ def attach_adapter(base: nn.Module, adapter: FilePath, **options: Any) -> PeftMo
             )
         open_matrices(unwrap(base))
         options = {"torch_device": "cpu", **options}
-    return PeftModel.from_pretrained(base, str(adapter), **options)
+    model = PeftModel.from_pretrained(base, str(adapter), **options)
+    opened = checkpoint_of(unwrap(base)) is not None
+    for name, module in model.named_modules() if opened else ():
+        if not isinstance(module, ModulesToSaveWrapper):
+            continue
+        if any(parameter.is_meta for parameter in module.modules_to_save.parameters()):
+            raise UnsupportedModelError(
+                f"{adapter} has {name.removeprefix('base_model.model.')} as a whole, which is not read by "
+                f"tensors: load its base with from_pretrained"
+            )
+    return model
 
 
 def _reason(config: PeftConfig) -> str | None:

@@ -45,6 +45,7 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     tied = [table for table in bare_tables(base).output_tables if table.tied_to is not None]
     for table in tied:
         own_parameter(table)
+    apart = [] if checkpoint_of(base) is not None else _apart(base)
     if checkpoint_of(base) is not None:
         defer(model, bare_tables(base))
     with warnings.catch_warnings():
@@ -53,6 +54,11 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     vars(merged).pop("peft_config", None)
     for config in said:
         config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now
+    for first, name in apart:  # before their outputs
+        one, other = merged.get_parameter(first), merged.get_parameter(name)
+        if _equal(one, other):
+            module, _, attribute = name.rpartition(".")
+            setattr(merged.get_submodule(module), attribute, one)
     _tie_what_is_equal(merged, {table.name for table in tied})
     eos: Any = getattr(tokenizer, "eos_token_id", None)
     configs: list[Any] = [merged.config, merged.config.get_text_config()]
@@ -62,6 +68,22 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     warn_of_another_tokenizer(merged, tokenizer)
     record_event(merged.config, "merge_adapter")
     return merged
+
+
+def _apart(base: PreTrainedModel) -> list[tuple[str, str]]:
+    """Gives each module of an input table a parameter of its own, where an adapter is around several; gives
+    the names of the first and of each other."""
+    found = []
+    for table in bare_tables(base).input_tables:
+        places = table.tied.locations
+        wrapped = {id(m.base_layer) for m in base.modules() if hasattr(m, "base_layer")}
+        if sum(id(place.module) in wrapped for place in places) > 1:
+            for place in places[1:]:
+                old = place.tensor
+                own = torch.nn.Parameter(old.detach().clone(), old.requires_grad)
+                setattr(place.module, place.attribute, own)
+                found.append((places[0].name, place.name))
+    return found
 
 
 def _end_at(config: Any, eos: int) -> None:

@@ -97,6 +97,11 @@ class MovedIds:
             role = match[1]
             if role in self.new.roles:
                 return self.new.roles[role]
+            shared = (
+                list(self.old.roles.values()).count(value) > 1
+            )  # GPT-2's begins and ends texts, and is unk
+            if shared and SIBLINGS.get(role) in self.new.roles:
+                return self.new.roles[SIBLINGS[role]]
             if value < 0 or value in self.new_id:
                 return self.new_id.get(value, value)
             if SIBLINGS.get(role) in self.new.roles:

@@ -68,6 +68,12 @@ def check_new_tokens(
     put(extended, list(wanted.values()))
     ids = [int(i) for i in extended.convert_tokens_to_ids(list(wanted))]
     id_of = dict(zip(wanted, ids, strict=True))
+    for text, i in id_of.items() if put is append else ():
+        if i < len(old.tokens) and old.tokens[i]:
+            raise InvalidArgumentError(
+                f"the tokenizer would give {text!r} the id {i}, which {old.tokens[i]!r} has: it counts its "
+                f"tokens, and its vocabulary skips ids; give these names first, as tokens of the vocabulary"
+            )
     _check_use(extended, id_of)
     backend = getattr(extended, "_tokenizer", None)
     shown = list(wanted) if backend is None else backend.decode_batch([[i] for i in ids])

@@ -17,6 +17,7 @@ from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import Initializer, list_initializers
 from ..manifest import warn_of_another_tokenizer
 from ..retokenize import (
+    SIBLINGS,
     Match,
     TokenTexts,
     bias_of_table,
@@ -310,9 +311,13 @@ class _Side:
     def new_id(self) -> dict[int, int]:
         """Old id -> the new one that takes its place, by role, by spelling, by text."""
         pairs: dict[int, int] = {}
-        for role, i in self.old.roles.items():
-            if role in self.new.roles:
+        roles = sorted(self.old.roles.items(), key=lambda pair: pair[0] == "unk")  # last: GPT-2's ends texts
+        for role, i in roles:
+            if role in self.new.roles and role != "unk":
                 pairs.setdefault(i, self.new.roles[role])
+        for role, i in roles:
+            if (name := SIBLINGS.get(role, role)) in self.new.roles:
+                pairs.setdefault(i, self.new.roles[name])
         for i in sorted((self.old.special | self.old.added) & set(range(len(self.old)))):
             if self.old.tokens[i] in self.new.ids:
                 pairs.setdefault(i, self.new.ids[self.old.tokens[i]])

@@ -469,3 +469,15 @@ def test_a_configuration_that_needs_a_number_is_said_before_anything_is_written(
     pieces = tokenizer("wordpiece")
     hf_embinit.replace_tokenizer(other, old, pieces)  # what begins a text there is [CLS]
     assert other.config.bos_token_id == pieces.cls_token_id
+
+
+def test_one_token_that_begins_and_ends_texts_and_is_unknown_becomes_what_begins_and_ends() -> None:
+    m, old = made("gpt2")
+    old.unk_token = old.eos_token  # as GPT-2 has it
+    m.generation_config.bos_token_id = m.generation_config.eos_token_id = old.eos_token_id
+    m.generation_config.bad_words_ids = [[old.eos_token_id]]
+    new = word_pieces("a", "##b")
+    hf_embinit.replace_tokenizer(m, old, new)
+    for holder in (m.config, m.generation_config):
+        assert (holder.bos_token_id, holder.eos_token_id) == (new.cls_token_id, new.sep_token_id)
+    assert new.unk_token_id not in m.generation_config.bad_words_ids[0]
