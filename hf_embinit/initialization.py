@@ -186,7 +186,11 @@ def _moments(tables: EmbeddingTables, made: MadeRows) -> dict[str, Any]:
     keep: Tensor = torch.arange(made.table.num_embeddings)
     if made.context.padding_row is not None:
         keep = keep[keep != made.context.padding_row]
-    return embedding_statistics(tables.read(made.table), rows=keep, effective_rank=False).to_dict()
+    table = tables.read(made.table)
+    keep = keep[torch.isfinite(table).all(1).cpu()[keep]]  # what was there before may be anything
+    if len(keep) * table.shape[1] < 2:
+        return {"num_embeddings": 0, "embedding_dim": table.shape[1], "std": float("nan")}
+    return embedding_statistics(table[keep.to(table.device)], effective_rank=False).to_dict()
 
 
 def _covered(init: str, made: MadeRows, counts: Sequence[int] | None) -> Coverage | None:

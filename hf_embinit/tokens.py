@@ -99,6 +99,13 @@ def canonical_form(token: str, family: TokenFamily | str, special: bool = False)
     return TokenForm(_encode(token), None if alone else True)
 
 
+def added_form(text: str) -> TokenForm:
+    """The form of an added token, which is spelled as its text in every family; of white space that too."""
+    if text.strip():
+        return canonical_form(text.strip(), "words")
+    return TokenForm(_encode(text[1:]), True) if text.startswith(" ") else TokenForm(_encode(text), False)
+
+
 def spelling(form: TokenForm, family: TokenFamily | str) -> str | None:
     """How a family spells a form: the inverse of `canonical_form`. None for a part of a character in families
     that have no sign for it."""
@@ -294,7 +301,7 @@ def align(
         if match < 0:
             form = canonical_form(token, target_family)
             if i in plain:
-                match = find(*canonical_form(token.strip(), "words")[:2])
+                match = find(*added_form(token)[:2])
             if match < 0:
                 match = find(form.bytes, form.word_start)
             if match < 0 and lowercase_fallback and (text := _decode(form.bytes)) and text.lower() != text:

@@ -71,8 +71,7 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
 
 def _with_adapter(model: Any, adapter: str) -> Any:
     """The base with its adapter; one that came without a vocabulary is loaded as PEFT does."""
-    from ..vocabulary import attach_adapter, load_adapter
-    from ..vocabulary.adapters import check_nothing_left_out
+    from ..vocabulary import attach_adapter, check_nothing_left_out, load_adapter
 
     try:
         return load_adapter(model, adapter)

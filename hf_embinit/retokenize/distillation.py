@@ -63,7 +63,7 @@ def token_distillation(
     place = torch.full((len(context.rows),), -1)
     place[context.free] = torch.arange(len(context.free))
     trained = context.rows[context.free].clone().requires_grad_(True)
-    rate = learning_rate * float(context.old_rows.std())
+    rate = learning_rate * float(context.old_rows[torch.isfinite(context.old_rows).all(1)].std())
     optimizer = torch.optim.AdamW([trained], lr=rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=steps)
     sample = pairs[:_MEASURED]

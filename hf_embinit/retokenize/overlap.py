@@ -44,6 +44,7 @@ def overlap_map(new: TokenTexts, old: TokenTexts, match: Match = "canonical") ->
         lowercase_fallback=match == "fuzzy",
     )
     added = {old.tokens[i].strip(): i for i in sorted(old.added - old.special, reverse=True)}
+    added.pop("", None)  # white space has been compared as it stands
     for i, text in enumerate(new.texts) if added else ():  # spelled as their text in every family
         if rows[i] < 0 and i not in new.special and text:
             rows[i] = added.get(text.strip(), -1) if new.forms[i].word_start is not False else -1

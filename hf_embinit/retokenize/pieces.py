@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,8 +28,19 @@ def split_tokens(new: TokenTexts, ids: Sequence[int], old: TokenTexts) -> list[l
     whole = _known(old, [_text(new, ids[place]) for place in missing])
     for place, pieces in zip(missing, whole, strict=True):
         made[place] = splitter.without_mark(new.forms[ids[place]], pieces)
-    unknown = old.roles.get("unk")
-    return [[i for i in pieces or () if i != unknown] for pieces in made]
+    return [splitter.known(pieces or []) for pieces in made]
+
+
+def _unknown_id(old: TokenTexts, backend: Any) -> int | None:
+    """The id of the unknown token: by its role, else the one that the model inside the tokenizer gives."""
+    if "unk" in old.roles or backend is None:
+        return old.roles.get("unk")
+    token = getattr(backend.model, "unk_token", None)
+    if token is not None:
+        return backend.token_to_id(token)
+    if type(backend.model).__name__ == "Unigram":  # the one model that does not tell
+        return json.loads(backend.to_str())["model"]["unk_id"]
+    return None
 
 
 def _known(old: TokenTexts, texts: Sequence[str]) -> list[list[int]]:
@@ -55,6 +67,21 @@ class _Splitter:
         self.old = old
         backend = getattr(old.tokenizer, "_tokenizer", None)
         self.backend: Any = backend if isinstance(backend, Tokenizer) else None
+        self.unknown = _unknown_id(old, self.backend)
+        self.bare = old.ids.get("▁") if old.family == "sentencepiece" else None
+
+    def known(self, pieces: list[int]) -> list[int]:
+        """The pieces without the unknown token; none where only the bare mark of a word start is left."""
+        kept = [i for i in pieces if i != self.unknown]
+        return [] if len(kept) < len(pieces) and set(kept) <= {self.bare} else kept
+
+    def _by_model(self, spelled: str | None) -> list[int]:
+        try:
+            return [token.id for token in self.backend.model.tokenize(spelled)] if spelled else []
+        except Exception:  # the backend raises nothing more special where there is no unknown token
+            if self.unknown is not None:
+                raise
+            return []
 
     def alone(self, new: TokenTexts, i: int) -> list[int] | None:
         """The pieces of a token by the model inside the tokenizer; None where the whole tokenizer must be
@@ -67,8 +94,7 @@ class _Splitter:
         if self.backend is None or i in new.added or i in new.special:
             return None
         if family in ("byte_level", "sentencepiece"):
-            spelled = spelling(self._normal(form), family)
-            return [] if not spelled else [token.id for token in self.backend.model.tokenize(spelled)]
+            return self._by_model(spelling(self._normal(form), family))
         if family == "wordpiece" and form.word_start is False:
             return self._continuation(self._normal(form).bytes.decode())
         return None

@@ -67,7 +67,8 @@ def token_vectors(tokens: TokenTexts, vectors: PretrainedVectors) -> Tensor:
     are found by their spelling, vectors of words and of other tokenizers by what the tokens stand for.
     """
     marked = {token for token in tokens.tokens if token.startswith(("Ġ", "▁", "##")) and len(token) > 2}
-    if vectors.family == "words" and any(token in marked for token in vectors.tokens):
+    # one row in a hundred: word2vec's "###" (digits) is a token of BERT's, and no word of a tokenized text
+    if vectors.family == "words" and 100 * sum(t in marked for t in vectors.tokens) > len(vectors):
         row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
         rows = torch.tensor([row_of.get(token, -1) if token else -1 for token in tokens.tokens])
     else:
@@ -113,10 +114,11 @@ def word_space(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Tensor:
     """Vectors of tokens from vectors of words, `[V, D]`: those of the token's text, from a fastText `.bin`
     those of its character n-grams; for tokens without one `subword_vectors`."""
     texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
+    vectors = None
     if isinstance(spec, (str, PathLike)) and str(spec).endswith(".bin"):
         vectors = load_vectors(spec, tokens=sorted({text for text in texts if text}))
-    else:
-        vectors = load_vectors(spec)
+    if vectors is None or vectors.report.get("format") != "fasttext":
+        vectors = load_vectors(spec)  # word2vec's .bin, too: sub-words are read off all of its words
     row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
     made = torch.zeros(len(tokens), vectors.dim)
     if vectors.report.get("format") == "fasttext":

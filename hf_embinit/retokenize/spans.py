@@ -108,6 +108,13 @@ def _encodings(tokens: TokenTexts, texts: Sequence[str], method: str, *, special
     backend.no_padding()
     try:
         return backend.encode_batch(list(texts), add_special_tokens=special)
+    except Exception as error:  # the backend raises nothing more special
+        if "unk" in tokens.roles:
+            raise
+        raise InvalidArgumentError(
+            f"{type(tokens.tokenizer).__name__} cannot read texts=, having no unknown token ({error}): give "
+            f"one that has, or text that it knows"
+        ) from error
     finally:
         if truncation is not None:
             backend.enable_truncation(**truncation)

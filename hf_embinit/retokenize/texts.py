@@ -14,6 +14,7 @@ from ..tokens import (
     Side,
     TokenFamily,
     TokenForm,
+    added_form,
     canonical_form,
     read_vocabulary,
     split_texts,
@@ -83,7 +84,9 @@ class TokenTexts:
         made = []
         for i, token in enumerate(self.tokens):
             if i in self.added and i not in self.special:
-                made.append(TokenForm(token.strip().encode(errors="surrogatepass"), True))
+                made.append(
+                    added_form(token)._replace(word_start=True) if token.strip() else added_form(token)
+                )
             else:
                 made.append(canonical_form(token, self.family, i in self.special))
         return made

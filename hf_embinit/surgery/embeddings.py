@@ -138,7 +138,7 @@ def donor_embeddings(
     for location in table.tied.locations:
         if getattr(location.module, "padding_idx", None) is not None:
             location.module.padding_idx = padding
-    _follow_special_ids(model, tokenizer)
+    _follow_special_ids(model, tokenizer, len(tokens))
     operation.tokenizer = tokenizer
     source = {"name": vectors.name, "revision": vectors.revision, "digest": vectors.digest}
     return {"source": source, "rows": len(tokens)}
@@ -181,7 +181,7 @@ def _projected(
 _ROLES = ("pad", "bos", "eos", "sep", "cls", "mask", "unk")
 
 
-def _follow_special_ids(model: PreTrainedModel, tokenizer: Any) -> None:
+def _follow_special_ids(model: PreTrainedModel, tokenizer: Any, rows: int) -> None:
     """Puts the tokenizer's special ids into the configs.
 
     Others, such as the decoder's start, follow the special token that they were equal to."""
@@ -204,3 +204,5 @@ def _follow_special_ids(model: PreTrainedModel, tokenizer: Any) -> None:
                 setattr(config, name, roles[name])
             elif name.endswith("_token_id") and old in follows:
                 setattr(config, name, follows[old])
+            elif name.endswith("_token_id") and isinstance(old, int) and old >= rows:
+                setattr(config, name, None)  # the donor has no such token

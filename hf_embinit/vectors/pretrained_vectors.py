@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..arguments import check_fields, checked
@@ -42,6 +43,7 @@ class PretrainedVectors:
                 f"{len(self.tokens)} tokens but a matrix of {self.matrix.dtype} of shape {shape}: expected a "
                 f"row of floating-point numbers for each token"
             )
+        self.matrix = self.matrix.detach().to("cpu", torch.float32)
 
     @property
     def dim(self) -> int:

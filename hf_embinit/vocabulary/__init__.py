@@ -5,7 +5,13 @@ The values of new rows come from `hf_embinit.rows`; layers and weights are chang
 
 from __future__ import annotations
 
-from .adapters import VocabularyCallback, carry_vocabulary, load_adapter, save_vocabulary
+from .adapters import (
+    VocabularyCallback,
+    carry_vocabulary,
+    check_nothing_left_out,
+    load_adapter,
+    save_vocabulary,
+)
 from .adapters_on_disk import attach_adapter
 from .checkup import Finding, doctor, repair
 from .expansion import expand_vocabulary
@@ -35,6 +41,7 @@ __all__ = [
     "VocabularyCallback",
     "attach_adapter",
     "carry_vocabulary",
+    "check_nothing_left_out",
     "doctor",
     "effective_rank",
     "expand_vocabulary",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +106,8 @@ def replace_tokenizer(
         InvalidArgumentError: tokenizers, data and model do not fit together, or an old row is not finite.
         UnsupportedModelError: the model keeps tables or reads ids in a way that cannot be handled.
     """
+    if texts is not None and not isinstance(texts, Collection):
+        texts = list(texts)  # read several times
     values = (vectors, texts, parallel, dictionary, donor)
     given = {name: value for name, value in zip(_GIVEN, values, strict=True) if value is not None}
     refinements = read_refinement(refine)

@@ -1,0 +1,132 @@
+"""Tokenizers without an unknown token, or with one that has no role; vectors of every format and type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from builders.tiny_models import bert, gpt2
+from builders.tiny_tokenizers import model, tokenizer
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+
+import hf_embinit
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.retokenize import TokenTexts, overlap_map
+from hf_embinit.retokenize.spaces import token_vectors
+from hf_embinit.vectors import PretrainedVectors, write_vectors
+
+
+def unigram(texts: list[str], size: int, **special: str) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.Unigram())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    names = ["<pad>", *special.values()]
+    options = {"unk_token": "<unk>"} if "<unk>" in names else {}
+    backend.train_from_iterator(
+        texts,
+        trainers.UnigramTrainer(vocab_size=size, special_tokens=names, show_progress=False, **options),
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>")
+
+
+def word_pieces(*tokens: str) -> PreTrainedTokenizerFast:
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *tokens]
+    backend = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    roles = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), names, strict=False))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
+
+
+def of_size(vocab_size: int) -> BertForMaskedLM:
+    layers = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8, "hidden_size": 8}
+    return BertForMaskedLM(BertConfig(vocab_size=vocab_size, **layers))
+
+
+ENGLISH, OTHERS = ["the cat sat on the mat"] * 20, ["the cat sat", "müller größe 東京 ка"] * 20
+
+
+@pytest.mark.parametrize("unknown", [{}, {"unknown": "<unk>"}], ids=["without one", "without its role"])
+def test_text_that_the_old_tokenizer_cannot_read_has_no_pieces(unknown) -> None:
+    old, new = unigram(ENGLISH, 40, **unknown), unigram(OTHERS, 60)
+    report = hf_embinit.replace_tokenizer(of_size(len(old)), old, new, "fvt")
+    foreign = [token for token in new.get_vocab() if set(token) & set("東京кüß")]
+    assert foreign
+    for token in foreign:
+        assert not {"▁", "<unk>"} & {name for name, _ in report.explain(token)} or len(token) > 1
+    single = [token for token in foreign if len(token) == 1]
+    assert single and all(not report.explain(token) for token in single)
+
+
+def test_text_that_a_tokenizer_cannot_read_is_refused_where_it_has_to_be_read() -> None:
+    old, new = unigram(ENGLISH, 40), unigram(OTHERS, 60)
+    with pytest.raises(InvalidArgumentError, match="having no unknown token"):
+        hf_embinit.replace_tokenizer(of_size(len(old)), old, new, "align", texts=OTHERS)
+
+
+def test_white_space_that_was_added_overlaps_with_the_same_white_space() -> None:
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate([*letters, "ĊĊ"])}, merges=[("Ċ", "Ċ")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    old = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=backend))
+    plain = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(letters)}, merges=[]))
+    plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    grown = PreTrainedTokenizerFast(tokenizer_object=plain)
+    grown.add_tokens([AddedToken(text, normalized=False) for text in (" " * 8, "\n\n", "\t\t")])
+    new = TokenTexts(grown)
+    rows = overlap_map(new, old)
+    found = [int(rows[new.ids[text]]) for text in ("\n\n", " " * 8, "\t\t")]
+    assert found == [old.ids["ĊĊ"], -1, -1]
+
+
+def test_words_of_a_binary_file_say_what_those_of_a_text_file_say(tmp_path) -> None:
+    old = word_pieces("run", "##ning", "##ner", "jump", "##ing", "The", "cat")
+    new = word_pieces("run", "##ing", "jump", "##er", "Cat", "swim", "##ming")
+    words = ["running", "runner", "jumping", "the", "cat", "swimming", "jumper", "run", "jump"]
+    matrix = np.random.default_rng(0).normal(size=(9, 6)).astype("<f4")
+    rows = b"".join(word.encode() + b" " + row.tobytes() for word, row in zip(words, matrix, strict=True))
+    (tmp_path / "w.bin").write_bytes(b"9 6\n" + rows)
+    write_vectors(tmp_path / "w.txt", PretrainedVectors(words, torch.from_numpy(matrix), "w"))
+    steps = [
+        hf_embinit.replace_tokenizer(of_size(len(old)), old, new, "wechsel", vectors=tmp_path / name).steps
+        for name in ("w.txt", "w.bin")
+    ]
+    assert steps[0] == steps[1] and len(set(steps[0])) < 4
+
+
+def test_one_word_that_looks_like_a_piece_makes_no_vectors_of_tokens() -> None:
+    tokens = TokenTexts(word_pieces("cat", "dog", "Cat", "##s", "###"))
+    words = ["cat", "dog", *(f"other{i}" for i in range(200))]
+    made = [
+        token_vectors(tokens, PretrainedVectors(some, torch.ones(len(some), 4), "v"))
+        for some in (words, [*words, "###"])
+    ]
+    assert made[0].any(1).sum() >= 3 and (made[1].any(1) | ~made[0].any(1)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_vectors_of_any_type_are_of_single_precision(dtype) -> None:
+    vectors = PretrainedVectors(["cat", "dog"], torch.randn(2, 6, dtype=dtype, requires_grad=True), "v")
+    assert vectors.matrix.dtype is torch.float32 and not vectors.matrix.requires_grad
+    old, new = word_pieces("cat", "dog"), word_pieces("cat", "dog", "cats")
+    hf_embinit.replace_tokenizer(of_size(len(old)), old, new, "focus", vectors=vectors)
+
+
+def test_rows_of_padding_that_are_no_numbers_do_not_stop_a_refinement() -> None:
+    old, new = tokenizer("byte_level", 300), tokenizer("byte_level", 320)
+    m = model("gpt2", len(old) + 8)
+    with torch.no_grad():
+        m.get_input_embeddings().weight[len(old) :] = float("nan")
+    texts = (text for text in ["A dog runs on the grass.", "Two men play guitar."] * 4)  # read more than once
+    hf_embinit.replace_tokenizer(
+        m, old, new, "align", texts=texts, refine="token_distillation:steps=2", untie=True
+    )
+    assert m.get_input_embeddings().weight[: len(new)].isfinite().all()
+
+
+@pytest.mark.parametrize("build", [bert, gpt2])
+def test_a_table_that_is_made_anew_may_have_been_anything(build) -> None:
+    m = build()
+    with torch.no_grad():
+        m.get_input_embeddings().weight[3] = float("nan")
+    hf_embinit.initialize(m, "xavier")
+    assert m.get_input_embeddings().weight.isfinite().all()
