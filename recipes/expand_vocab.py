@@ -137,7 +137,7 @@ def main() -> None:
             training.run(run, data, model, expanded)
         if training_args.process_index == 0:
             arguments = {**vars(args), **vars(data_args), **training_args.to_dict()}
-            records[init] = finished_record(output / folder, arguments)
+            records[init] = finished_record(output / folder, arguments, data.digests)
             if finished and hub is not None:
                 print(hub.publish(output / folder))  # again, if it is there already: nothing new is sent
     if training_args.process_index == 0:

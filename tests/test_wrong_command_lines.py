@@ -209,6 +209,12 @@ translate.py --learning_rate -1 --output_dir o | --learning_rate -1.0: expected 
 translate.py --num_train_epochs -1 --output_dir o | --num_train_epochs -1.0: expected a finite number at least
 translate.py --per_device_train_batch_size 0 --output_dir o | --per_device_train_batch_size 0: expected
 translate.py --metric_for_best_model blue --output_dir o | --metric_for_best_model blue: not measured here
+translate.py --predict_with_generate false --output_dir o | what is scored here is generated text
+translate.py --lr_scheduler_type cosine_with_min_lr --output_dir o | --lr_scheduler_type cosine_with_min_lr
+translate.py --dataloader_num_workers -1 --output_dir o | --dataloader_num_workers -1: expected
+translate.py --batch_eval_metrics --output_dir o | --batch_eval_metrics True: expected False
+translate.py --eval_do_concat_batches false --output_dir o | --eval_do_concat_batches False: expected True
+translate.py --fsdp full_shard --output_dir o | --fsdp shards a model over processes, and this is one
 translate.py --report_to wandbb --output_dir o | --report_to wandbb: wandbb is not installed
 translate.py --output_dir '' | --output_dir '': expected a text that is not empty
 translate.py --output_dir file | --output_dir file is a file, not a folder
@@ -236,6 +242,8 @@ classify.py --model corrupt --output_dir o | --model 'corrupt' cannot be read
 classify.py --model shape --max_length 16 --output_dir o | in its files, [24] by its config
 classify.py --surgery upside --output_dir o | Unknown surgery 'upside'
 classify.py --donor model --output_dir o | --donor 'model' is given, but not --surgery donor_embeddings
+classify.py --metric_for_best_model matthews_correlation --output_dir o | not measured here; known: loss
+language_model.py --metric_for_best_model perplexity --output_dir o | perplexity: not measured here
 classify.py --max_length 0 --output_dir o | --max_length 0: expected a whole number of 1 or more
 language_model.py --dataset csv --output_dir o | the train split of csv has no column 'text'
 language_model.py --block_size 1 --output_dir o | --block_size 1: expected a whole number of 2 or more

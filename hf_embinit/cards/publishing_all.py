@@ -17,7 +17,16 @@ from ..display import printable
 from ..errors import EmbinitError, InvalidArgumentError, PublishError, RunFolderError
 from ..hub import LIST_NAME, HubRepository, RepoType, add_to_collection, check_repo_id
 from ..manifest import read_manifest
-from ..records import RunRecord, find_records, model_folders, public_record, results_table
+from ..records import (
+    ARGUMENTS_NAME,
+    START_NAME,
+    RunRecord,
+    find_records,
+    is_finished,
+    model_folders,
+    public_record,
+    results_table,
+)
 from .cards import shown_scores
 from .publishing import Publication, check_readme, planned_files, publish
 
@@ -97,7 +106,7 @@ def publish_all(
     Raises `DataNotFoundError` when no run is there, and `PublishError` when the Hub takes nothing: token,
     owner, connection, or a data set of that name that holds something else.
     """
-    records, names = _runs(Path(folder))
+    records, names, failed = _runs(Path(folder))
     prefix = f"{owner}/" if owner else ""
     results = HubRepository(
         f"{prefix}{RESULTS_REPOSITORY}", private=private, token=token, repo_type="dataset"
@@ -112,7 +121,6 @@ def publish_all(
                 "Rename it, or replace it with overwrite=True (`hf-embinit publish --all --overwrite`)."
             )
     published: dict[str, Publication] = {}
-    failed: dict[str, str] = {}
     for run, name in tqdm(names.items(), desc="publishing", unit="run", disable=None):
         try:
             published[run] = publish(
@@ -146,9 +154,8 @@ def planned_runs(folder: FilePath, owner: Text | None = None, license: str | Non
     `models` is repository -> bytes, `failed` run folder -> why it cannot be published, `results` the data
     set, the runs and the bytes of it, and `without_weights` the folders that hold a record alone.
     """
-    records, names = _runs(Path(folder))
+    records, names, failed = _runs(Path(folder))
     models: dict[str, int] = {}
-    failed: dict[str, str] = {}
     for run, name in names.items():
         repo_id = f"{owner or 'you'}/{name}"
         try:
@@ -168,10 +175,12 @@ def planned_runs(folder: FilePath, owner: Text | None = None, license: str | Non
     }
 
 
-def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
-    """The records below `folder` by run folder, and the names of the repositories of what has weights.
+def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str], dict[str, str]]:
+    """The records below `folder` by run folder, the names of the repositories of what has weights, and why
+    others are left out.
 
-    That is runs, and checkpoints outside of runs whose rows hf_embinit made.
+    What has weights are runs, and checkpoints outside of runs whose rows hf_embinit made. Left out are runs
+    that are not finished.
     """
     found, _ = find_records(folder)
     records = {str((folder / path).parent): public_record(record) for path, record in found.items()}
@@ -180,7 +189,11 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
         for run in records
         if (Path(run) / model_folders(Path(run))[0] / "config.json").is_file()
     }
+    begun = {path.parent for path in folder.rglob(ARGUMENTS_NAME)}
+    unfinished = {str(run) for run in begun if (run / START_NAME).is_dir() and not is_finished(run)}
     for path in sorted(folder.rglob("config.json")):
+        if any(str(place) in unfinished for place in path.parents):
+            continue
         if any(str(place) in records or _OF_A_RUN.fullmatch(place.name) for place in path.parents):
             continue
         with suppress(EmbinitError):  # somebody else's file
@@ -197,7 +210,8 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str]]:
             raise InvalidArgumentError(
                 f"two runs below {folder} would be the repository {name!r}: rename {place}"
             )
-    return records, names
+    why = "the run is not finished: go on with it by --resume_from_checkpoint last"
+    return records, names, dict.fromkeys(sorted(unfinished), why)
 
 
 def _name(run: Path, folder: Path) -> str:

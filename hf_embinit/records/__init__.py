@@ -15,6 +15,7 @@ from .files import (
     tokenizer_names,
 )
 from .folder import (
+    ARGUMENTS_NAME,
     RunState,
     is_complete_checkpoint,
     list_checkpoints,
@@ -38,6 +39,7 @@ from .record import (
 from .writing import to_plain, write_json, write_text
 
 __all__ = [
+    "ARGUMENTS_NAME",
     "FILES_NAME",
     "NO_EFFECT",
     "RESULTS_NAME",

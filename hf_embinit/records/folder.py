@@ -60,7 +60,10 @@ def prepare_run_folder(
     checkpoint = _start_from(folder, resume, arguments)
     if is_main_process:
         made = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:  # of a file system that has no new folders
+            raise RunFolderError(f"--output_dir {folder} cannot be made") from None
         lock_folder(folder)
         try:
             checkpoint = _start_from(folder, resume, arguments)  # another run may have come in between
@@ -153,8 +156,8 @@ def _check_same_arguments(folder: Path, arguments: Mapping[str, Any], required: 
             f"another --output_dir."
         ) from None
     now = to_plain(dict(arguments))
-    for name in sorted(set(before) | set(now)):
-        if before.get(name) != now.get(name):
+    for name in sorted(set(before) & set(now)):  # another version has other flags
+        if before[name] != now[name]:
             raise RunFolderError(
                 f"--{name} is {now.get(name)!r}, but the interrupted run in {folder} had "
                 f"{before.get(name)!r}. Resume with the same value, or choose another --output_dir."

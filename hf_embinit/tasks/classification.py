@@ -278,6 +278,7 @@ class ClassificationData(TaskData):
             self.encoded[split] = encoded
         self.train, self.validation = self.encoded["train"], self.encoded["validation"]
         self.compute_metrics = classification_metrics(task, self.texts["validation"])
+        self.measured = task.metrics
 
     def token_counts(self, model: PreTrainedModel) -> list[int]:
         """How often each id of the model's input table occurs in the training texts."""

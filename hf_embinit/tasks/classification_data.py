@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -202,11 +202,11 @@ def _checked(split: Dataset, name: str, task: ClassificationTask) -> Dataset:
                     f"the {column!r} of row {i} of the {name} split is {value!r}, not text"
                 )
     kind: Any = int if task.labels else float
-    numbers = {label: i for i, label in enumerate(task.labels)}
+    number_of = _numbering(split, task)
     labels = []
     for i, value in enumerate(split["label"][:]):
-        known = numbers.get(value, value) if isinstance(value, str) else value
         try:
+            known = number_of(value)
             number = kind(known)
             if number != float(known):
                 raise ValueError
@@ -219,6 +219,27 @@ def _checked(split: Dataset, name: str, task: ClassificationTask) -> Dataset:
             ) from None
         labels.append(number)
     return Dataset.from_dict({**texts, "label": labels})
+
+
+def _numbering(split: Dataset, task: ClassificationTask) -> Callable[[Any], Any]:
+    """What turns a label of the split, its name or its number, into its number; a label that is neither stays
+    as it is. Names in digits, such as `1`, `2`, `5` for stars, are no numbers."""
+    from datasets import ClassLabel
+
+    numbers = {label: i for i, label in enumerate(task.labels)}
+    counted = list(numbers) == [str(i) for i in range(len(numbers))]
+    digits = not counted and any(label.isdigit() for label in numbers)
+    named = digits and not isinstance(split.features["label"], ClassLabel)
+
+    def number_of(value: Any) -> Any:
+        if isinstance(value, str) or (named and isinstance(value, int) and value != _HIDDEN):
+            known = numbers.get(str(value), value)
+            if known is value and digits:
+                raise ValueError
+            return known
+        return value
+
+    return number_of
 
 
 def _hidden(split: Dataset) -> bool:

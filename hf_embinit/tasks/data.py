@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import hashlib
 import json
 import logging
@@ -46,7 +47,12 @@ SPLIT_FILES = {
 
 
 def load_file(path: str | Path) -> Dataset:
-    """One data file (`.jsonl`, `.json`, `.csv`, `.tsv`, `.parquet`, `.txt`) as a `Dataset`."""
+    """One data file (`.jsonl`, `.json`, `.csv`, `.tsv`, `.parquet`, `.txt`) as a `Dataset`.
+
+    A field of a `.tsv` is what stands between two tabs, quotation marks with it (IANA's
+    text/tab-separated-values; one mark that is not closed would swallow rows). The words `NA` and `None` are
+    text in both; an empty field is null.
+    """
     from datasets import load_dataset
 
     path = Path(path)
@@ -58,7 +64,11 @@ def load_file(path: str | Path) -> Dataset:
         )
     if path.stat().st_size == 0:
         raise InvalidArgumentError(f"the data file {str(path)!r} is empty")
-    options = {"delimiter": "\t"} if path.suffix == ".tsv" else {}
+    options: dict[str, Any] = {}
+    if FORMATS[path.suffix] == "csv":
+        options = {"keep_default_na": False, "na_values": [""]}
+    if path.suffix == ".tsv":
+        options |= {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     log = logging.getLogger("datasets.packaged_modules")
     level = log.level
     log.setLevel(logging.CRITICAL)  # it prints the traceback of what is raised
@@ -143,7 +153,7 @@ def find_model(name: str) -> str:
     return str(find_folder(name, None) or name)
 
 
-def first_samples(data: DatasetDict, limits: Mapping[str, int | None]) -> DatasetDict:
+def first_samples(data: Mapping[str, Dataset], limits: Mapping[str, int | None]) -> DatasetDict:
     """The first examples of each split, up to its limit; a split without a limit is not cut.
 
     Matched and mismatched examples have that limit each.

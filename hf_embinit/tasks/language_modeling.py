@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from .data import data_digests, find_folder, load_file, load_folder, load_from_hub
+from .data import data_digests, find_folder, first_samples, load_file, load_folder, load_from_hub
 from .spec import LOSS, DataSpec, Score, TaskSpec, register_task
 from .task_data import Outcome, TaskData, untimed
 
@@ -132,7 +132,11 @@ def load_texts(
             raise InvalidArgumentError(
                 f"the {split} split of {dataset} has no column 'text': {rows.column_names}"
             )
-        texts = [text for text in rows["text"] if text.strip()]
+        texts = [text for text in rows["text"] if text is not None]
+        for text in texts:
+            if not isinstance(text, str):
+                raise InvalidArgumentError(f"the {split} split of {dataset} has {text!r} in 'text', not text")
+        texts = [text for text in texts if text.strip()]
         if not texts:
             raise InvalidArgumentError(f"the {split} split of {dataset} has no text")
         data[split] = Dataset.from_dict({"text": texts})
@@ -271,9 +275,9 @@ class TextData(TaskData):
         max_train_samples: int | None = None,
     ):
         self.tokenizer, self.block_size = tokenizer, block_size
+        data = first_samples(data, {"train": max_train_samples})
         self.digests = data_digests(data)
         texts = {split: rows["text"][:] for split, rows in data.items()}
-        texts["train"] = texts["train"][:max_train_samples]
         self.packed = {split: pack_blocks(rows, tokenizer, block_size) for split, rows in texts.items()}
         self.train = self.packed["train"].blocks
         self.validation = spread_blocks(self.packed["validation"].blocks, max_eval_blocks)

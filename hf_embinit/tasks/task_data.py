@@ -31,6 +31,8 @@ class TaskData:
     train: Dataset
     validation: Dataset
     compute_metrics: Callable[[Any], dict[str, float]] | None = None
+    measured: Sequence[str] = ()
+    """Metrics of each evaluation, beside the loss."""
     coverage: Mapping[str, Any] = {}
     """How many tokens the vectors had, for tasks where `initialize` does not report it."""
     callbacks: Sequence[Any] = ()

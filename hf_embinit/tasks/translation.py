@@ -205,8 +205,8 @@ def _columns(split: Dataset, name: str, source_lang: str, target_lang: str) -> D
                 f"column by --{flag.replace('lang', 'column')}"
             )
     if "translation" in columns:
-        rows = split["translation"]
-        texts = {"source": [r[source_lang] for r in rows], "target": [r[target_lang] for r in rows]}
+        rows = [row or {} for row in split["translation"]]
+        texts = {"source": [r.get(source_lang) for r in rows], "target": [r.get(target_lang) for r in rows]}
     else:
         texts = {"source": split[source_lang][:], "target": split[target_lang][:]}
     for side, values in texts.items():
@@ -295,6 +295,7 @@ class TranslationData(TaskData):
     """Pairs of texts, encoded, scored by BLEU; validation and test sets longest first."""
 
     generates = True
+    measured = ("bleu", "bleu_tokenized")
 
     def __init__(
         self, data: Mapping[str, Dataset], tokenizer: Any, *, max_source_length: int, max_target_length: int

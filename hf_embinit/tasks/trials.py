@@ -99,7 +99,8 @@ def label_trial(model: Any, pairs: Sequence[Pair], source: str, limit: int) -> T
             f"--labelled {source} has the columns {', '.join(data.column_names)}: expected `label` and two "
             f"texts, such as sentence1 and sentence2"
         )
-    chosen = data.select(range(0, len(data), math.ceil(len(data) / limit)))
+    count = min(limit, len(data))
+    chosen = data.select([i * len(data) // count for i in range(count)])
     first, second, labels = (chosen[name][:] for name in (*names, "label"))
     classifies = hasattr(model, "classifier")
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
-from ..arguments import Count, NotNegative, Text, TrainingSeed, Wanted, check, check_flags
+from ..arguments import Count, CountOrZero, NotNegative, Text, TrainingSeed, Wanted, check, check_flags
 from ..disk import disk_problem
 from ..errors import EmbinitError, InvalidArgumentError
 from ..foreign import reading
@@ -106,6 +106,9 @@ _OF_TRANSFORMERS: dict[str, Any] = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), Count),
     "gradient_accumulation_steps": Count,
     "save_total_limit": Count | None,
+    "dataloader_num_workers": CountOrZero,
+    "batch_eval_metrics": Annotated[bool, Wanted("False: a score is of all texts together", lambda b: not b)],
+    "eval_do_concat_batches": Annotated[bool, Wanted("True: a score is of all texts together", bool)],
     "seed": TrainingSeed,
     "data_seed": TrainingSeed | None,
     **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "num_train_epochs"), NotNegative),

@@ -13,15 +13,11 @@ from transformers import PreTrainedModel
 from ..display import markdown_table
 from ..errors import RunFolderError
 from ..measures import expansion_bound
-from ..records import RunRecord, read_record, write_json, write_text
+from ..records import NO_EFFECT, RunRecord, read_record, to_plain, write_json, write_text
 from ..tasks import Outcome
 from ..tasks.language_modeling import TextData, pack_blocks, spread_blocks
 from ..vocabulary import ExpansionReport, effective_rank, shift_by_prefix, smallest_distance
 from .expansion_figures import plot_curves, plot_kl_histograms
-
-_SAME = ("model", "num_new_tokens", "dataset", "block_size", "learning_rate", "max_steps", "seed")
-"""Arguments in which the runs of one study do not differ."""
-
 
 EARLY_STEPS = (0, 20, 100)
 """Steps before the last whose validation scores are metrics of the run, where it evaluates at them."""
@@ -120,15 +116,24 @@ class ExpansionData(TextData):
         plot_curves(curves, folder / "figures" / "bits_per_byte.png", reference=self.base.scores)
 
 
-def finished_record(folder: Path, arguments: Mapping[str, Any]) -> RunRecord:
-    """The record of an initialiser that was run before. Raises when its settings were others."""
+def finished_record(
+    folder: Path, arguments: Mapping[str, Any], digests: Mapping[str, Mapping[str, Any]]
+) -> RunRecord:
+    """The record of an initialiser that was run before. Raises when another argument or other data may have
+    changed what it measured."""
     record = read_record(folder)
-    for name in _SAME:
-        if record.arguments[name] != arguments[name]:
+    now = to_plain(dict(arguments))
+    for name in sorted(set(now) & set(record.arguments) - NO_EFFECT - {"inits"}):
+        if record.arguments[name] != now[name]:
             raise RunFolderError(
-                f"--{name} is {arguments[name]!r}, but {folder} was run with {record.arguments[name]!r}: "
+                f"--{name} is {now[name]!r}, but {folder} was run with {record.arguments[name]!r}: "
                 f"give the same value or another --output_dir"
             )
+    if record.data and any(record.data.get(split) != digest for split, digest in digests.items()):
+        raise RunFolderError(
+            f"{folder} was run on other texts than --dataset {now['dataset']} has now: bring them back, or "
+            f"give another --output_dir"
+        )
     return record
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArguments, set_seed
+from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArguments, get_scheduler, set_seed
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
 from ..cards import PushTarget, prepare_push
 from ..errors import InvalidArgumentError, RunFolderError
 from ..initialization import InitReport
 from ..records import (
+    NO_EFFECT,
     START_NAME,
     RunRecord,
     device_name,
@@ -98,14 +99,15 @@ def start(
     """
     given = {name: value for part in flags for name, value in vars(part).items()}
     arguments = {**given, **args.to_dict()}
-    _check_metric(task, args)
+    _check_metric(args, task.metrics)
+    _check_trainer(args)
     _prepare_reports(args)
     choose_threads(args)
     _warn_of_emulated_bf16(args)
     state = prepare_run_folder(
         str(args.output_dir),
         args.resume_from_checkpoint,
-        {**given, "seed": args.seed, "data_seed": args.data_seed},
+        {**given, **{k: v for k, v in args.to_dict().items() if k not in NO_EFFECT}},
         is_main_process=args.process_index == 0,
     )
     identity = {name: str(names.get(name) or given[name]) for name in ("dataset", "init", "tokenizer")}
@@ -142,12 +144,37 @@ def _prepare_reports(args: TrainingArguments) -> None:
         args.project = "hf_embinit" if args.project == "huggingface" else args.project
 
 
-def _check_metric(task: TaskSpec, args: TrainingArguments) -> None:
+def _check_metric(args: TrainingArguments, measured: Iterable[str]) -> None:
     """Raises `InvalidArgumentError` for a metric that no evaluation will have."""
+    names = dict.fromkeys(["loss", *measured])
     metric = str(args.metric_for_best_model).removeprefix("eval_")
-    if args.load_best_model_at_end and metric not in {"loss", *task.metrics}:
-        known = ", ".join(dict.fromkeys(["loss", *task.metrics]))
+    if args.load_best_model_at_end and metric not in names:
+        known = ", ".join(names)
         raise InvalidArgumentError(f"--metric_for_best_model {metric}: not measured here; known: {known}")
+
+
+def _check_scores(args: TrainingArguments, data: TaskData) -> None:
+    """Raises `InvalidArgumentError` for a best epoch by what these data are not scored by."""
+    _check_metric(args, data.measured)
+    if data.generates and not getattr(args, "predict_with_generate", True):
+        raise InvalidArgumentError("--predict_with_generate False: what is scored here is generated text")
+
+
+def _check_trainer(args: TrainingArguments) -> None:
+    """Raises `InvalidArgumentError` for what the Trainer would refuse after data and model were made."""
+    if args.fsdp and args.world_size == 1:
+        raise InvalidArgumentError(
+            "--fsdp shards a model over processes, and this is one: start the recipe by `accelerate launch "
+            "--num_processes 2`, or leave the flag out"
+        )
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    kind, options = args.lr_scheduler_type, args.to_dict()["lr_scheduler_kwargs"] or {}
+    try:
+        get_scheduler(kind, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"--lr_scheduler_type {getattr(kind, 'value', kind)}, --lr_scheduler_kwargs {options}: {error}"
+        ) from None
 
 
 def _warn_of_emulated_bf16(args: TrainingArguments) -> None:
@@ -187,6 +214,7 @@ def run(
     """
     models = {"": models} if isinstance(models, PreTrainedModel) else models
     first, args = next(iter(models.values())), run.args
+    _check_scores(args, data)
     parameters = first.num_parameters()
     choose_threads(args, parameters)
     if data.generates:
@@ -237,7 +265,7 @@ def run(
         coverage=dict(data.coverage) if report is None else _coverage(report),
         runtime={
             "train_seconds": seconds,
-            "tokens_per_second": data.trained_tokens(trainer) / seconds,
+            "tokens_per_second": data.trained_tokens(trainer) / seconds if seconds else 0.0,
             "device": device_name(args.device),
             "world_size": args.world_size,
             **_base_model(first),

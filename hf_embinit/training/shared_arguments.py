@@ -32,8 +32,9 @@ def flag(default: Any, text: str, *, choices: Sequence[str] | None = None) -> An
 
 BY_LENGTH = {"train_sampling_strategy": "group_by_length", "remove_unused_columns": False}
 """Settings of the Trainer for texts of varying length; the sampler reads their column `length`."""
-BY_LOSS = {"metric_for_best_model": "eval_loss", "greater_is_better": False}
-"""Settings of the Trainer: the best epoch is that of the lowest validation loss."""
+BY_LOSS = {"metric_for_best_model": "eval_loss"}
+"""Settings of the Trainer: the best epoch is that of the lowest validation loss. (Which way another metric
+counts, the Trainer knows by its name.)"""
 
 
 def every_epoch() -> dict[str, Any]:

@@ -122,7 +122,7 @@ def kill_and_resume(name: str, *arguments: str, folder: Path) -> None:
     arguments = (*arguments, "--output_dir", str(folder))
     process = start_recipe(name, *arguments)
     deadline = time.time() + 250
-    while not list(folder.glob("checkpoint-*/trainer_state.json")):
+    while not list(folder.glob("checkpoint-*/digests.json")):
         assert process.poll() is None and time.time() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)

@@ -149,6 +149,18 @@ def test_one_run_that_is_refused_does_not_stop_the_others(hub: Hub, writer: Clie
     assert "user/y" not in {name.removeprefix("models/") for name in hub.repositories}
 
 
+def test_a_run_that_is_not_finished_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_folder(tmp_path / "done", "gpt2", 1)
+    run_folder(tmp_path / "begun", "gpt2", 2)
+    (tmp_path / "begun" / "results.json").unlink()
+    (tmp_path / "begun" / "arguments.json").write_text("{}")
+    assert (tmp_path / "begun" / "init").is_dir()
+    main(["publish", str(tmp_path), "me", "--all", "--dry_run"])
+    printed = capsys.readouterr().out
+    assert "me/done" in printed and "me/begun" not in printed
+    assert f"{tmp_path / 'begun'}: the run is not finished" in printed
+
+
 def test_a_data_set_that_holds_something_else_is_left_alone(
     hub: Hub, writer: Client, runs: Path, tmp_path: Path
 ) -> None:

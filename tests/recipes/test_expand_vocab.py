@@ -93,6 +93,8 @@ def test_going_on_runs_what_is_missing_with_the_same_settings_alone(study) -> No
     other = start(*flags, "--max_steps", "6")
     assert other.returncode == 1
     assert "error: --max_steps is 6, but" in other.stderr
+    other = start(*flags, "--weight_decay", "0.5")
+    assert other.returncode == 1 and "error: --weight_decay is 0.5, but" in other.stderr
 
 
 def test_an_unknown_initialiser_ends_it_before_any_work(tmp_path) -> None:

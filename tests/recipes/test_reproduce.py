@@ -55,7 +55,7 @@ def test_a_smoke_run_survives_the_death_of_its_worker_and_of_its_driver(tmp_path
     first, second = (launch.folder(run) for run in study.runs)
 
     driver = start_recipe("reproduce", *arguments)
-    wait_for(lambda: list(first.glob("checkpoint-*/trainer_state.json")) or driver.poll() is not None)
+    wait_for(lambda: list(first.glob("checkpoint-*/digests.json")) or driver.poll() is not None)
     worker = recipe_of(driver)
     assert worker is not None and driver.poll() is None
     os.kill(worker, signal.SIGKILL)

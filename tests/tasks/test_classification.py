@@ -182,6 +182,30 @@ def test_a_csv_folder_with_names_of_labels(tmp_path) -> None:
         load_classification(str(tmp_path))
 
 
+def test_labels_in_digits_are_names_where_they_do_not_count_from_zero(tmp_path) -> None:
+    def labels(train: list, validation: list) -> list[int]:
+        for split, values in (("train", train), ("validation", validation)):
+            write(tmp_path / f"{split}.jsonl", [{"text": "x", "label": value} for value in values])
+        _, data = load_classification(str(tmp_path))
+        return data["validation"]["label"][:]
+
+    assert labels(["1", "2", "5"], ["5", "1"]) == [2, 0]
+    assert labels(["1", "2", "5"], [5, 1]) == [2, 0]  # a file of numbers beside one of names
+    assert labels(["0", "1", "2"], [2, 0]) == labels(["0", "1", "2"], ["2", "0"]) == [2, 0]
+    assert labels(["con", "pro"], ["1", "0"]) == labels(["con", "pro"], [1, 0]) == [1, 0]
+    for stranger in ("0", 0, "3"):
+        with pytest.raises(
+            InvalidArgumentError, match=rf"is {stranger!r}; expected 0 \(1\), 1 \(2\), 2 \(5\)"
+        ):
+            labels(["1", "2", "5"], [stranger])
+    named = Dataset.from_dict(
+        {"text": ["x"], "label": [1]},
+        Features({"text": Value("string"), "label": ClassLabel(names=["1", "2"])}),
+    )
+    task = classification.ClassificationTask("stars", columns=("text",), labels=("1", "2"))
+    assert classification_data._checked(named, "train", task)["label"][:] == [1]  # numbers of a ClassLabel
+
+
 def test_a_folder_of_scores_is_regression(tmp_path) -> None:
     rows = [{"sentence1": "a", "sentence2": "b", "label": 0.5 * i} for i in range(4)]
     for split in ("train", "validation"):

@@ -127,6 +127,8 @@ def test_labelled_pairs_score_an_encoder_and_a_classifier(tmp_path: Path) -> Non
     every_third = trials.label_trial(classifier, [], str(file), 10)
     assert [one.data["test"]["rows"] for one in (trial, every_third)] == [30, 10]
     assert every_third.score(classifier, t) == pytest.approx(9 / 10)
+    assert trials.label_trial(classifier, [], str(file), 20).data["test"]["rows"] == 20
+    assert trials.label_trial(classifier, [], str(file), 99).data["test"]["rows"] == 30
     body = classifier.bert
     states = [trials.mean_pooled(body, t, side) for side in (first, second)]
     cosines = torch.cosine_similarity(*states)

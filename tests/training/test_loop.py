@@ -5,13 +5,18 @@ from __future__ import annotations
 import logging
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from transformers import TrainingArguments
 
+from hf_embinit.errors import RunFolderError
+from hf_embinit.records import unlock_folder
+from hf_embinit.tasks import get_task
 from hf_embinit.training import loop
 from hf_embinit.training.callbacks import tracker_links
+from hf_embinit.training.shared_arguments import BY_LOSS, every_epoch
 
 CPU = {"architecture": "x86_64", "cpu_name": "a CPU", "avx512_bf16": False, "amx_bf16": False}
 
@@ -34,6 +39,35 @@ def test_bfloat16_that_a_cpu_only_emulates_is_said(
     with caplog.at_level(logging.WARNING):
         loop._warn_of_emulated_bf16(args)
     assert ("--bf16" in caplog.text) is warned
+
+
+@pytest.mark.parametrize("metric, higher", [(None, False), ("eval_bleu", True), ("bleu", True)])
+def test_the_best_epoch_by_a_score_is_the_highest(tmp_path, metric, higher) -> None:
+    chosen = BY_LOSS | ({"metric_for_best_model": metric} if metric else {})
+    when = {key: value for key, value in every_epoch().items() if key != "dataloader_pin_memory"}
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[], **when, **chosen)
+    assert args.greater_is_better is higher
+
+
+def test_a_run_goes_on_with_the_same_training_alone(tmp_path) -> None:
+    def begin(resume: str | None, **settings: Any) -> None:
+        args = TrainingArguments(
+            output_dir=str(tmp_path), use_cpu=True, report_to=[], resume_from_checkpoint=resume, **settings
+        )
+        names = {"dataset": "captions", "init": "xavier", "tokenizer": "words"}
+        loop.start(get_task("translation"), args, **names)
+        unlock_folder(tmp_path)
+
+    begin(None, learning_rate=1e-3)
+    checkpoint = tmp_path / "checkpoint-1"
+    checkpoint.mkdir()
+    for name in ("model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        (checkpoint / name).write_bytes(b"x")
+    (checkpoint / "trainer_state.json").write_text("{}")
+    begin("last", learning_rate=1e-3, dataloader_num_workers=1, disable_tqdm=True)  # what changes no result
+    for flag, value in {"learning_rate": 2e-3, "per_device_train_batch_size": 3, "max_steps": 7}.items():
+        with pytest.raises(RunFolderError, match=f"--{flag} is {value}, but the interrupted run"):
+            begin("last", **{"learning_rate": 1e-3, flag: value})
 
 
 def test_pages_of_trackers_are_known_where_they_have_one(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
