@@ -111,9 +111,9 @@ def draw_why(results: Path) -> Path:
     right.set_title("Random new tokens can pass the limit", fontweight="bold")
     right.set_xlabel(f"highest probability of the {numbers.new_tokens} new tokens, %")
     figure.supxlabel(
-        "How to read it: orange is the risk, blue is what to do instead. Left: a bar far beyond the dashed line "
-        "hides the order of the words.\nRight: a bar beyond it changes a trained model's answers more than "
-        "the mean of its rows ever can (Hewitt 2021).",
+        "How to read it: orange is the risk, blue is what to do instead. Left: a bar far beyond the dashed "
+        "line hides the order of the words.\nRight: a bar beyond it changes a trained model's answers more "
+        "than the mean of its rows ever can (Hewitt 2021).",
         fontsize="small",
     )
     return save_figure(figure, results / PICTURE, description=numbers.sentence())

@@ -54,8 +54,8 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
             "One card a run, rendered from its record under "
             f"[`{_link(results, folder)}`]({_link(results, folder)}). The checkpoints themselves are not "
             "kept here: the recipe named in a card makes them again, and `hf-embinit publish` puts a run "
-            "folder on the Hub with such a card. Runs on a part of their data, and pairs of models, have none: "
-            "their scores are in the tables.",
+            "folder on the Hub with such a card. Runs on a part of their data, and pairs of models, have "
+            "none: their scores are in the tables.",
             "",
             markdown_table(header, rows),
         ]

@@ -142,7 +142,9 @@ def _rank_correlation(x: Tensor, y: Tensor, tokens: Tensor, near: Tensor) -> flo
         for space in (x, y):
             units = (torch.nn.functional.normalize(space[rows], dim=-1) for rows in (some, their))
             cosines = torch.einsum("qd,qnd->qn", *units)
-            rank = cosines.argsort(1).argsort(1).double()
+            ordered = cosines.sort(1).values
+            first, last = (torch.searchsorted(ordered, cosines, right=right) for right in (False, True))
+            rank = (first + last).double() / 2  # equal values share their mean rank
             ranks.append(torch.nn.functional.normalize(rank - rank.mean(1, keepdim=True), dim=1))
         total += float((ranks[0] * ranks[1]).sum())
     return total / len(tokens)

@@ -19,6 +19,9 @@ def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
 
     Texts are cut off where the tokenizer's maximum length, or the model's number of positions, ends."""
     longest = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    for module in model.modules():  # RoBERTa's kind counts its positions from behind the padding id
+        padding = getattr(getattr(module, "position_embeddings", None), "padding_idx", None)
+        longest -= 0 if padding is None else padding + 1
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
     made = torch.zeros(len(texts), model.config.hidden_size)
     for first in range(0, len(texts), batch_size):

@@ -8,8 +8,14 @@ import pytest
 import torch
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
-from hf_embinit.measures.absorption import absorption, absorption_curve, table_4_transformations
+from hf_embinit.measures.absorption import (
+    _rank_correlation,
+    absorption,
+    absorption_curve,
+    table_4_transformations,
+)
 from hf_embinit.measures.analogies import AnalogyTask, analogy_score, read_analogies
+from hf_embinit.measures.glue import spearmanr
 from hf_embinit.measures.positions import position_span, project_out, random_positions
 from hf_embinit.measures.statistics import position_encoding
 from hf_embinit.moments import standardize, xavier_std
@@ -194,3 +200,16 @@ def test_absorption_on_real_vectors(data_folder):
     assert narrow.position_accuracy_in_sum > 0.999
     plain = absorption(x, 64, generator=generator(), sample=500)
     assert plain.knn_match_in_sum > 0.8 and plain.position_accuracy_in_sum < 0.4
+
+
+def test_equal_cosines_share_their_mean_rank():
+    rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    other = rows + torch.randn(40, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rows[10:25] = rows[10]  # tokens that have no vector share one row
+    tokens, near = torch.tensor([0, 1]), torch.arange(2, 32).repeat(2, 1)
+    expected = 0.0
+    for token in tokens.tolist():
+        cosines = [torch.cosine_similarity(x[token][None], x[near[token]]).numpy() for x in (rows, other)]
+        expected += spearmanr(cosines[0].round(12), cosines[1].round(12)) / 2
+    got = _rank_correlation(rows, other, tokens, near)
+    assert got == pytest.approx(expected, abs=1e-6)

@@ -41,3 +41,15 @@ def test_a_mean_leaves_padding_and_order_out() -> None:
     ids = torch.tensor([t(texts[0])["input_ids"]])
     with torch.no_grad():
         torch.testing.assert_close(together[0], encoder(input_ids=ids).last_hidden_state[0].mean(0))
+
+
+def test_a_text_longer_than_robertas_positions_is_cut_off() -> None:
+    from transformers import RobertaConfig, RobertaModel
+
+    t = tokenizer("wordpiece")
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    encoder = RobertaModel(
+        RobertaConfig(vocab_size=len(t), max_position_embeddings=18, pad_token_id=1, **sizes)
+    ).eval()
+    states = mean_pooled(encoder, t, ["dog " * 300, "dog " * 14])  # 18 - 2 positions, with [CLS] and [SEP]
+    torch.testing.assert_close(states[0], states[1])
