@@ -6,6 +6,7 @@ a row of zeros.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from os import PathLike
 from typing import Any, Literal, NamedTuple
@@ -201,9 +202,15 @@ def glove_of_ids(
 ) -> Tensor:
     """GloVe vectors of token ids, `[size, dim]`, zeros for ids that are too rare; see `train_glove`.
 
-    Raises `InvalidArgumentError` for text without two tokens in a sentence."""
+    Raises `InvalidArgumentError` for text without two tokens in a sentence, or without a frequent one."""
     named = [[str(i) for i in sentence] for sentence in sentences]
     given = {"window": 15, "x_max": 10.0, "epochs": 15, "min_count": 5, **settings}
+    seen = Counter(token for sentence in named for token in sentence)
+    if (most := max(seen.values(), default=0)) < given["min_count"]:
+        raise InvalidArgumentError(
+            f"texts= is too short: no token is in it more than {most} times, and vectors are trained of "
+            f"tokens seen {given['min_count']} times; give more text"
+        )
     vectors = train_glove(named, dim=dim, seed=seed, progress=False, name="tokens", **given)
     made = torch.zeros(size, dim)
     made[torch.tensor([int(token) for token in vectors.tokens])] = vectors.matrix

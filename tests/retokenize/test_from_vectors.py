@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 import torch
 from builders.retokenizing import bilingual, context_of, word_tokenizer
+from builders.tiny_tokenizers import model, tokenizer
 
+import hf_embinit
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.initializers import get_initializer
 from hf_embinit.retokenize import Step
@@ -146,6 +148,13 @@ def test_focus_trains_its_space_on_text_by_the_seed() -> None:
     assert len(found[0].values) != len(found[2].values) or not torch.equal(found[0].values, found[2].values)
     with pytest.raises(InvalidArgumentError, match="init 'focus' needs vectors="):
         focus(context_of(word_tokenizer(words), OLD))
+
+
+@pytest.mark.parametrize("init", ["focus", "tokalign"])
+def test_a_text_too_short_to_train_vectors_on_is_said(init: str) -> None:
+    old, new = tokenizer("wordpiece"), tokenizer("byte_level")
+    with pytest.raises(InvalidArgumentError, match=r"texts= is too short: .* give more text"):
+        hf_embinit.replace_tokenizer(model("gpt2", len(old)), old, new, init, texts=["a dog sleeps"])
 
 
 def test_clp_refuses_a_weight_for_every_pair_of_a_large_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
