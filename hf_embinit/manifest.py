@@ -82,13 +82,20 @@ def read_manifest(
     return _events(read_json(file).get("embinit"), f'"embinit" in {file}')
 
 
-def warn_of_another_tokenizer(model: nn.Module, tokenizer: Any) -> None:
-    """Warns when tokens that were added to a model, by its manifest, are not where they were."""
+def side_of(event: dict[str, Any]) -> Any:
+    """Whose rows an event made: `shared`, or `source` or `target` of a model with two vocabularies."""
+    sides = [table["side"] for table in event.get("tables", ()) if "side" in table]
+    return event.get("side") or (sides[0] if sides else "shared")
+
+
+def warn_of_another_tokenizer(model: nn.Module, tokenizer: Any, side: str = "shared") -> None:
+    """Warns when tokens that were added to a side of a model, by its manifest, are not where they were."""
     named: dict[int, str] = {}
     for event in read_manifest(model):
         if event.get("event") in ("prune_vocabulary", "replace_tokenizer"):
             named = {}  # all ids are others from there on
-        named.update({i: token for token, i in (event.get("tokens") or {}).items()})
+        if side_of(event) == side:
+            named.update({i: token for token, i in (event.get("tokens") or {}).items()})
     if not named or tokenizer is None:
         return
     tokens = vocabulary(tokenizer)

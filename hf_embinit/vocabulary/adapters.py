@@ -25,7 +25,7 @@ from ..arguments import FilePath, checked
 from ..disk import writing
 from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..hub import hub_file
-from ..manifest import package_version, row_ids
+from ..manifest import package_version, row_ids, side_of
 from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
 from .adapters_on_disk import attach_adapter
 from .new_row_training import let_heads_tell_their_bias
@@ -278,16 +278,11 @@ def grown_ids(events: Iterable[dict[str, Any]]) -> dict[Side, set[int]]:
     for event in events:
         if event["event"] not in _GROWTH:
             continue
-        ids = found.setdefault(_side(event), set())
+        ids = found.setdefault(side_of(event), set())
         ids.update(range(*event["rows"]), (event.get("tokens") or {}).values())
         for table in event.get("tables", ()):
             ids.update(row_ids(table["rows"]))
     return {side: ids for side, ids in found.items() if ids}
-
-
-def _side(event: dict[str, Any]) -> Side:
-    sides = [table["side"] for table in event.get("tables", ()) if "side" in table]
-    return event.get("side") or (sides[0] if sides else "shared")
 
 
 def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int]:
@@ -304,7 +299,7 @@ def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int
                 f"the model of {name} was changed by {event['event']!r} after its checkpoint: save that "
                 f"model and give it as base"
             )
-        sizes.setdefault(_side(event), event["rows"][0])
+        sizes.setdefault(side_of(event), event["rows"][0])
     return sizes
 
 

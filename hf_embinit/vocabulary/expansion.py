@@ -104,7 +104,7 @@ def expand_vocabulary(
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
-    _check_model(tables.model, tokenizer, len(checked.old.tokens), old_rows)
+    _check_model(tables.model, tokenizer, len(checked.old.tokens), old_rows, side)
     plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
     plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
@@ -130,14 +130,14 @@ def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None) -> Sequen
     return prefixes
 
 
-def _check_model(model: PreTrainedModel, tokenizer: Any, size: int, rows: int) -> None:
+def _check_model(model: PreTrainedModel, tokenizer: Any, size: int, rows: int, side: Side) -> None:
     """Raises for more tokens than rows; warns of another tokenizer than that of the manifest."""
     if size > rows:
         raise InvalidArgumentError(
             f"the tokenizer has ids up to {size - 1}, but the model has {rows} rows: "
             f"is this the model's own tokenizer?"
         )
-    warn_of_another_tokenizer(model, tokenizer)
+    warn_of_another_tokenizer(model, tokenizer, side)
 
 
 def _request(

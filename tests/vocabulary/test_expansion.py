@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from builders.tiny_models import marian_with_two_vocabularies, word_tokenizer
 from builders.tiny_tokenizers import FAMILIES, logits, model, texts, tokenizer
 from tokenizers import AddedToken
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -389,3 +390,22 @@ def test_scale_says_what_it_takes() -> None:
         InvalidArgumentError, match=r"scale='auot': expected a finite number at least 0 or 'auto'"
     ):
         expand_vocabulary(m, t, [" zyxomma"], "mean_cov", scale="auot")
+
+
+def test_both_vocabularies_of_a_model_grow_one_after_the_other(tmp_path, recwarn) -> None:
+    """The tokens that were added to the source are looked for in its tokenizer, not in the target's."""
+    m, tokenizers = marian_with_two_vocabularies(), {}
+    for side in ("source", "target"):
+        rows = EmbeddingTables(m).vocab_size(side)
+        tokenizers[side] = word_tokenizer(rows)
+        report = expand_vocabulary(m, tokenizers[side], ["zyxomma"], side=side, prefixes=())
+        assert report.token_ids == [rows] and EmbeddingTables(m).vocab_size(side) == rows + 1
+    m.save_pretrained(tmp_path)
+    again = type(m).from_pretrained(tmp_path)
+    assert [EmbeddingTables(again).vocab_size(side) for side in tokenizers] == [
+        len(t) for t in tokenizers.values()
+    ]
+    expand_vocabulary(again, tokenizers["source"], ["qorvex"], side="source", prefixes=())
+    assert not [w for w in recwarn if issubclass(w.category, VocabularyWarning)]
+    with pytest.warns(VocabularyWarning, match="id 37 should be 'zyxomma', and 1 of 1 added tokens are not"):
+        expand_vocabulary(again, word_tokenizer(38), ["blimp"], side="target", prefixes=())
