@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import subprocess
@@ -130,3 +131,21 @@ def test_positions_help_frozen_xavier_late_as_the_page_says() -> None:
     with_positions, without = (f"{statistics.fmean(scores):.1f}" for scores in zip(*early, strict=True))
     assert told in PAGE and f"is {with_positions} with positions and {without} without" in PAGE
     assert f"ahead for good from epoch {' or '.join(map(str, sorted(ahead_from)))} on" in PAGE
+
+
+def test_snli_cad_was_not_learnt_as_the_page_says() -> None:
+    runs: dict[str, list[dict]] = defaultdict(list)
+    for name, record in RECORDS.items():
+        if "runs/classify/snli_cad-words-" in name:
+            runs[record["init"]].append(record)
+    said = []
+    for init in ("xavier", "glove_xavier", "glove"):
+        highest = [100 * max(epoch["validation_accuracy"] for epoch in run["history"]) for run in runs[init]]
+        assert f"`{init}` {statistics.fmean(highest):.1f} ({statistics.stdev(highest):.1f})" in PAGE
+        said.append(f"{100 * statistics.fmean(run['metrics']['test_accuracy'] for run in runs[init]):.1f}")
+    assert "accuracies of {}, {} and {} where chance is 33.3".format(*said) in PAGE
+    losses = [run["history"][-1]["train_loss"] for found in runs.values() for run in found]
+    assert (
+        f"Training loss ends at {min(losses):.2f} to {max(losses):.2f}, and guessing costs {math.log(3):.2f}"
+        in PAGE
+    )
