@@ -84,7 +84,8 @@ def expand_vocabulary(
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
         texts, parallel, dictionary, donor: what methods for another tokenizer read (see `replace_tokenizer`).
         exclude_rows: old rows that statistics leave out; by default padding, reserved and never-trained ones.
-        side: `source` or `target` for a model with two vocabularies.
+        side: `source` or `target` for a model with two vocabularies, each with a tokenizer of its own; one
+            tokenizer with both is for `replace_tokenizer`.
         slots: `"reserved"` gives the new tokens the ids of unused ones (`[unused3]`, `<extra_id_99>`), which
             are renamed in the tokenizer, so that no table changes its shape; those that a configuration, a
             chat template or a post-processor names count as used. Or the ids to take, in the tokens' order.
@@ -95,6 +96,12 @@ def expand_vocabulary(
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
     tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
+    if getattr(tokenizer, "separate_vocabs", False):
+        raise InvalidArgumentError(
+            f"{type(tokenizer).__name__} keeps two vocabularies and adds a token to both, and this grows one "
+            f"side of a model: add the tokens to a copy of it, and give both to replace_tokenizer(model, "
+            f"tokenizer, copy), which keeps all other rows"
+        )
     old_rows, prefixes = tables.vocab_size(side), _compared(tables, prefixes)
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
     given = {"vectors": vectors, "exclude_rows": exclude_rows, "given": read}
