@@ -95,13 +95,7 @@ def expand_vocabulary(
         InvalidArgumentError: a token, an option or the tokenizer does not fit.
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
-    tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
-    if getattr(tokenizer, "separate_vocabs", False):
-        raise InvalidArgumentError(
-            f"{type(tokenizer).__name__} keeps two vocabularies and adds a token to both, and this grows one "
-            f"side of a model: add the tokens to a copy of it, and give both to replace_tokenizer(model, "
-            f"tokenizer, copy), which keeps all other rows"
-        )
+    tables, tokenizer = EmbeddingTables(model), _with_one_vocabulary(tokenizer_of(tokenizer))
     old_rows, prefixes = tables.vocab_size(side), _compared(tables, prefixes)
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
     given = {"vectors": vectors, "exclude_rows": exclude_rows, "given": read}
@@ -122,6 +116,16 @@ def expand_vocabulary(
     if not dry_run:
         _expand(tables, tokenizer, checked, request, plan, report, prefixes)
     return report
+
+
+def _with_one_vocabulary(tokenizer: Any) -> Any:
+    if getattr(tokenizer, "separate_vocabs", False):
+        raise InvalidArgumentError(
+            f"{type(tokenizer).__name__} keeps two vocabularies and adds a token to both, and this grows one "
+            f"side of a model: add the tokens to a copy of it, and give both to replace_tokenizer(model, "
+            f"tokenizer, copy), which keeps all other rows"
+        )
+    return tokenizer
 
 
 def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None) -> Sequence[str]:
