@@ -42,8 +42,8 @@ class TableReport:
     """Moments of the table after, padding row left out."""
     channel: dict[str, Any] | None = None
     """Of `*_orthogonal`: the dimensions that are the positions', the table's energy there, and the
-    `position_scale` that suits it; `position_scale_now` is the model's, and `position_length_now` how long
-    its positions are beside the rows, by root mean squares."""
+    `position_scale` at which positions are a quarter as long as the rows, by root mean squares;
+    `position_scale_now` is the model's, and `position_length_now` how long its positions are."""
     map: Tensor | None = None
     """Of `*_orthogonal`: the orthogonal map `[D, D]`, float64, that turned the rows: times its transpose,
     rows are turned back. Not in `to_dict()`; the channel has its digest."""
@@ -164,8 +164,9 @@ def _told_of_channel(channel: dict[str, Any]) -> str:
     now, wanted = channel["position_scale_now"], channel["position_scale"]
     length = channel["position_length_now"]
     return (
-        f"{line}; recommended position_scale: {wanted:.2g} (the model has {now:.2g}: positions {length:.2g} "
-        f"times as long as words)"
+        f"{line}; position_scale: {wanted:.2g} makes positions a quarter as long as words, which cosines "
+        f"hardly feel, {3 * wanted:.2g} three quarters, which frozen models learned best from (the model has "
+        f"{now:.2g}: positions {length:.2g} times as long as words)"
     )
 
 

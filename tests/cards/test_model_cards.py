@@ -44,7 +44,7 @@ def test_scores_and_settings_are_the_record_s(rendered: dict[str, str]) -> None:
         shown = ModelCard(rendered[name]).data.eval_results
         assert shown and all(_is_among(result.metric_value, measured) for result in shown), name
         whence = (
-            f"started from `{record['arguments']['model']}`"
+            f"started from `{Path(record['arguments']['model']).name}`"
             if record["init"] == "none"
             else f"`{record['init']}`"
         )
