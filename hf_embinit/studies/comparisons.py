@@ -16,6 +16,10 @@ from .study import Study
 DRAWS = 2_000
 """Draws for the interval of a rank agreement."""
 VERDICTS = ("agrees", "disagrees", "cannot tell")
+ENOUGH = 0.8
+"""The power that is commonly asked of an experiment (Cohen 1988)."""
+MANY = 100
+"""More seeds than anybody will run."""
 
 
 def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
@@ -30,6 +34,21 @@ def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, fl
     error = statistics.stdev(numbers) / math.sqrt(len(numbers))
     half = float(stats.t.ppf((1 + level) / 2, len(numbers) - 1)) * error
     return middle - half, middle + half
+
+
+def power(effect: float, sd: float, n: int, level: float = 0.95) -> float:
+    """The chance that the t interval of `n` normal numbers lies on the same side of 0 as their mean `effect`.
+
+    `sd` is their standard deviation. Raises `InvalidArgumentError` for fewer than two numbers.
+    """
+    if n < 2:
+        raise InvalidArgumentError(f"power of {n} number(s): an interval takes two or more")
+    if not sd:
+        return float(effect != 0)
+    from scipy import stats
+
+    noncentrality = abs(effect) / sd * math.sqrt(n)
+    return float(stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, noncentrality))
 
 
 def compared(study: Study, scores: Sequence[Scores]) -> Iterable[tuple[Scores, Scores]]:
@@ -71,6 +90,24 @@ class Difference:
         if interval is None or interval[0] <= 0 <= interval[1]:
             return "cannot tell"
         return "agrees" if (interval[0] > 0) == (self.paper > 0) else "disagrees"
+
+    @property
+    def power(self) -> float | None:
+        """The chance that so many seeds tell a difference as large as the paper's, with the sd of these.
+
+        None with one seed or without a paper's difference.
+        """
+        if not self.paper or len(self.deltas) < 2:
+            return None
+        return power(self.paper, statistics.stdev(self.deltas), len(self.deltas))
+
+    @property
+    def seeds_needed(self) -> int | None:
+        """The least number of seeds with a power of `ENOUGH`; None as for `power`, or above `MANY`."""
+        if not self.paper or len(self.deltas) < 2:
+            return None
+        sd = statistics.stdev(self.deltas)
+        return next((n for n in range(2, MANY + 1) if power(self.paper, sd, n) >= ENOUGH), None)
 
 
 def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..display import markdown_table
-from .comparisons import VERDICTS, Difference, best, differences, rank_agreement
+from .comparisons import ENOUGH, MANY, VERDICTS, Difference, best, differences, rank_agreement
 from .files import Value
 from .scores import Scores, mean
 from .study import Study, selected
@@ -127,10 +127,12 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     deltas = differences(study, scores)
     if deltas:
         head = ["", "difference", "value", "mean", "95% t interval", "n", "the paper's", ""]
+        asked = ["power", "seeds"] if any(d.power is not None for d in deltas) else []
         parts += [
             "## Paired differences over the same seeds\n",
             f"From `{study.file.against}` and from the best." if study.file.against else "",
-            markdown_table(head, map(_difference, deltas)),
+            _POWER if asked else "",
+            markdown_table([*head, *asked], [_difference(d) + (_power(d) if asked else []) for d in deltas]),
         ]
     points = [(s, point, by) for s in scores for point, by in s.points]
     run = [
@@ -178,6 +180,19 @@ def _difference(d: Difference) -> list[str]:
     paper = "" if d.paper is None else f"{d.paper:+z.{d.digits}f}"
     mean_delta = f"{statistics.fmean(d.deltas):+.{d.digits}f}"
     return [d.where, d.pair, d.value, mean_delta, interval, str(len(d.deltas)), paper, d.verdict]
+
+
+_POWER = (
+    "Power: the chance that so many seeds tell the sign of a difference as large as the paper's, by the "
+    "standard deviation of these differences, which few seeds know badly. Seeds: how many have a power of "
+    f"{ENOUGH:.0%}."
+)
+
+
+def _power(d: Difference) -> list[str]:
+    if d.power is None:
+        return ["", ""]
+    return [f"{d.power:.0%}", f"over {MANY}" if d.seeds_needed is None else str(d.seeds_needed)]
 
 
 def s_title(scores: Sequence[Scores]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,11 @@ import scipy.stats
 from builders.studies import STUDY
 
 from hf_embinit.drawing import new_figure
+from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.studies import figures as study_figures
 from hf_embinit.studies import report as study_report
 from hf_embinit.studies import tables as study_tables
-from hf_embinit.studies.comparisons import Difference, rank_agreement, t_interval
+from hf_embinit.studies.comparisons import Difference, power, rank_agreement, t_interval
 from hf_embinit.studies.figures import Ranking, draw_ranking, plot_mean_curves
 from hf_embinit.studies.scheduling import execute, run_here
 from hf_embinit.studies.scores import field_value, gather
@@ -39,7 +41,8 @@ def test_the_table_has_ours_beside_the_paper_s(finished) -> None:
     assert "|  | A BLEU | A Epoch | B BLEU | B Epoch |" in page
     assert "| One: Low | 11.5 (0.7) / 11.5 (0.7) | 2.0 (0.0) / 2 | 21.5 (0.7) / 21 | 2.0 (0.0) / 2 |" in page
     assert "**31.5 (0.7)** / 31.25" in page and "n = 2 in every cell" in page
-    assert "| A | high - low | BLEU | +20.00 | +20.00 to +20.00 | 2 | +19.75 | agrees |" in page
+    assert "| A | high - low | BLEU | +20.00 | +20.00 to +20.00 | 2 | +19.75 | agrees | 100% | 2 |" in page
+    assert "Power: the chance that so many seeds tell" in page
     # ours orders both columns one way, the paper one of them the other way
     assert "Differences that the paper prints: 1 agrees, 1 disagrees, 0 cannot tell" in page
     assert "Rank agreement with the paper: **+0.00** (95% interval +0.00 to +0.00; Kendall's tau-b" in page
@@ -272,6 +275,30 @@ def test_t_interval() -> None:
 )
 def test_a_difference_is_told_by_its_interval(deltas, paper, verdict) -> None:
     assert Difference("Multi30k", "b - a", "BLEU", deltas, 2, paper).verdict == verdict
+
+
+def test_power_is_how_often_an_interval_tells_the_sign() -> None:
+    rng = np.random.default_rng(0)
+    for n, effect in ((3, 1.4), (5, 1.4), (3, 0.0001)):
+        samples = rng.normal(effect, 1.0, (4000, n))
+        told = np.mean([t_interval(numbers)[0] > 0 for numbers in samples.tolist()])
+        assert power(effect, 1.0, n) == pytest.approx(told, abs=0.025)
+    assert power(1.4, 1.0, 3) == power(-1.4, 1.0, 3) < power(1.4, 1.0, 5) < power(1.4, 0.5, 5)
+    assert (power(1.4, 0.0, 2), power(0.0, 0.0, 2)) == (1.0, 0.0)
+    with pytest.raises(InvalidArgumentError, match="takes two or more"):
+        power(1.4, 1.0, 1)
+
+
+def test_a_difference_says_what_would_decide_it() -> None:
+    told = Difference("Multi30k", "b - a", "BLEU", (-0.3, -1.0, -0.6), 2, 1.4)
+    assert told.power == power(1.4, statistics.stdev(told.deltas), 3)
+    assert told.seeds_needed is not None and told.seeds_needed > 1
+    needed, sd = told.seeds_needed, statistics.stdev(told.deltas)
+    assert power(1.4, sd, needed) >= 0.8 and (needed == 2 or power(1.4, sd, needed - 1) < 0.8)
+    for deltas, paper in (((3.3,), 1.4), ((3.3, 3.4), None), ((3.3, 3.4), 0.0)):
+        unknown = Difference("Multi30k", "b - a", "BLEU", deltas, 2, paper)
+        assert unknown.power is None and unknown.seeds_needed is None
+    assert Difference("SST2", "b - a", "Acc", (3.0, -3.0, 0.0), 2, 0.1).seeds_needed is None  # over a hundred
 
 
 def test_rank_agreement_is_kendall_s_tau_in_one_experiment(toy) -> None:
