@@ -23,7 +23,7 @@ __getattr__, __all__ = lazy_names(
             "top1_agreement",
         ),
         "glue": ("GLUE_METRICS", "spearmanr"),
-        "knn": ("Metric", "knn_match_similarity", "nearest_neighbors"),
+        "knn": ("Metric", "knn_match_by_k", "knn_match_similarity", "nearest_neighbors"),
         "loading": ("list_metrics", "load_metric", "metric_path"),
         "overlap": ("ENGLISH_LIKE", "english_like", "vocabulary_overlap"),
         "channel": ("PositionChannel", "position_channel", "probe_positions"),
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .glue import GLUE_METRICS as GLUE_METRICS
     from .glue import spearmanr as spearmanr
     from .knn import Metric as Metric
+    from .knn import knn_match_by_k as knn_match_by_k
     from .knn import knn_match_similarity as knn_match_similarity
     from .knn import nearest_neighbors as nearest_neighbors
     from .loading import list_metrics as list_metrics

@@ -84,11 +84,8 @@ def knn_match_similarity(
 
     Source: *The Butterfly Effect: How Random Initialization Shapes WTE Semantic Similarity*.
     """
-    if a.ndim == 2 and b.ndim == 2 and a.shape[0] != b.shape[0]:
-        raise InvalidArgumentError(
-            f"a has {a.shape[0]} rows and b {b.shape[0]}: row i of both must be the same token. "
-            "Select the rows of the shared tokens, in one order, first."
-        )
+    if a.ndim == 2 and b.ndim == 2:
+        _check_same_tokens(a, b)
     wanted = _ids(tokens, a.shape[0])
     first = nearest_neighbors(a, k, metric=metric, include_self=include_self, tokens=wanted, name="a")
     second = nearest_neighbors(b, k, metric=metric, include_self=include_self, tokens=wanted, name="b")
@@ -106,6 +103,38 @@ def knn_match_similarity(
     if not bool((w >= 0).all()) or not 0 < float(w.sum()) < math.inf:
         raise InvalidArgumentError("weights must be finite, not negative, and not all zero")
     return float((w * values).sum() / w.sum())
+
+
+@torch.no_grad()
+@checked
+def knn_match_by_k(
+    a: Tensor,
+    b: Tensor,
+    ks: Sequence[int],
+    metric: Metric = "inner_product",
+) -> dict[int, float]:
+    """`knn_match_similarity` of `a` `[V, D1]` and `b` `[V, D2]` for each of `ks`, with one search in each.
+
+    Raises what `knn_match_similarity` raises, also for no `ks`.
+    """
+    if not ks:
+        raise InvalidArgumentError("ks is empty: give the numbers of neighbors, such as (1, 10, 100)")
+    if a.ndim == 2 and b.ndim == 2:
+        _check_same_tokens(a, b)
+    wrong = next((k for k in ks if not 1 <= k < len(a)), None)
+    if wrong is not None:
+        nearest_neighbors(a, wrong, metric=metric, name="a")  # says what is wrong with it
+    first = nearest_neighbors(a, max(ks), metric=metric, name="a")
+    second = nearest_neighbors(b, max(ks), metric=metric, name="b")
+    return {k: float(match_of_neighbors(first[:, :k], second[:, :k]).mean(dtype=torch.float64)) for k in ks}
+
+
+def _check_same_tokens(a: Tensor, b: Tensor) -> None:
+    if a.shape[0] != b.shape[0]:
+        raise InvalidArgumentError(
+            f"a has {a.shape[0]} rows and b {b.shape[0]}: row i of both must be the same token. "
+            "Select the rows of the shared tokens, in one order, first."
+        )
 
 
 @torch.no_grad()

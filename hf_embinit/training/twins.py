@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from ..errors import InvalidArgumentError
-from ..measures import Metric, embedding_statistics, knn_match_similarity
+from ..measures import Metric, embedding_statistics, knn_match_by_k, knn_match_similarity
 from ..records import RunRecord, shorten
 from ..tables import EmbeddingTables, is_sharded
 from ..tasks import Outcome, TaskData
@@ -34,6 +34,10 @@ logger = logging.getLogger(__name__)
 
 RECORDED: tuple[tuple[str, Metric], ...] = (("input", "inner_product"), ("input", "cosine"))
 """Role of the table and metric of each curve; an untied trained output table adds one more."""
+AT_END: tuple[Metric, ...] = ("inner_product", "cosine", "euclidean")
+"""Metrics of the input tables after the last step, for each of `KS`."""
+KS = (1, 2, 5, 10, 20, 50, 100)
+"""Numbers of neighbors after the last step, those of them that the compared tokens have."""
 
 
 class Twins(nn.Module):
@@ -234,6 +238,16 @@ class TwinRecorder(TrainerCallback):
                 scores[f"{name}_weighted"] = float((values * weights).sum() / weights.sum())
         return scores
 
+    def similarities_by_k(self) -> dict[str, float]:
+        """The same of the input tables by metric (`AT_END`) and K (`KS`): `knn_input_<metric>_k<K>`."""
+        x, y = (_read(model, "input", self.rows) for model in list(self.twins.models.values())[:2])
+        ks = [k for k in KS if k < len(self.rows)]
+        return {
+            f"knn_input_{metric}_k{k}": value
+            for metric in AT_END
+            for k, value in knn_match_by_k(x, y, ks, metric).items()
+        }
+
 
 def _read(model: Any, role: str, rows: Tensor) -> Tensor:
     tables = EmbeddingTables(model)
@@ -275,6 +289,7 @@ class TwinData(TaskData):
             k=twins.knn_k,
             max_grad_norm=run.args.max_grad_norm,
         )
+        self.recorder = recorder
         self.callbacks = [recorder]  # before the clock: it asks for evaluations, which stop that
         run.args.max_grad_norm = 0.0
         run.args.eval_on_start = run.checkpoint is None
@@ -298,7 +313,7 @@ class TwinData(TaskData):
         return trajectory(log)
 
     def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
-        """Scores of each model and their means, and the last and the highest KNN match."""
+        """Scores of each model and their means, the last and the highest KNN match, and the last by K."""
         metrics: dict[str, float] = {}
         for split, found in self.texts.losses(trainer).items():
             each = []
@@ -309,6 +324,7 @@ class TwinData(TaskData):
         peak = max(history, key=lambda row: row["knn_input_inner_product"])
         metrics |= {key: value for key, value in history[-1].items() if key.startswith("knn_")}
         metrics |= {"knn_peak": peak["knn_input_inner_product"], "knn_peak_step": peak["step"]}
+        metrics |= self.recorder.similarities_by_k()
         return Outcome(metrics, self.texts.continuations(self.models))
 
     def figures(self, folder: Path, record: RunRecord) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.measures import knn, load_metric
-from hf_embinit.measures.knn import knn_match_similarity, nearest_neighbors
+from hf_embinit.measures.knn import knn_match_by_k, knn_match_similarity, nearest_neighbors
 
 
 def reference_neighbors(x, k, metric, include_self):
@@ -102,6 +102,20 @@ def test_few_rows_are_compared_with_all_in_blocks_of_any_size(monkeypatch):
         monkeypatch.setattr(knn, "_SCORES", scores)
         monkeypatch.setattr(knn, "_ASKED", asked)
         assert torch.equal(nearest_neighbors(x, 12, metric="euclidean", tokens=tokens), whole)
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "cosine", "euclidean"])
+def test_several_k_are_each_alone(metric):
+    generator = torch.Generator().manual_seed(0)
+    a, b = torch.randn(40, 5, generator=generator), torch.randn(40, 7, generator=generator)
+    found = knn_match_by_k(a, b, (1, 10, 39), metric)
+    assert found == {k: pytest.approx(knn_match_similarity(a, b, k, metric)) for k in (1, 10, 39)}
+    assert found[39] == 1  # all others are neighbors
+    for ks, message in (((1, 40), "k=40"), ((0, 3), "k=0"), ((), "ks is empty")):
+        with pytest.raises(InvalidArgumentError, match=message):
+            knn_match_by_k(a, b, ks, metric)
+    with pytest.raises(InvalidArgumentError, match="a has 40 rows and b 39"):
+        knn_match_by_k(a, b[1:], (1,), metric)
 
 
 def test_euclidean_ties():

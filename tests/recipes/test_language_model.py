@@ -133,6 +133,10 @@ def test_twins_are_recorded_on_a_logarithmic_schedule(twins) -> None:
     assert "train_loss_seed0" not in first and end["validation_loss_seed1"] < first["validation_loss_seed1"]
     assert record.metrics["validation_loss_seed0"] == pytest.approx(end["validation_loss_seed0"], rel=1e-6)
     assert record.metrics["knn_input_inner_product"] == end["knn_input_inner_product"]
+    for metric in ("inner_product", "cosine", "euclidean"):  # `tables` are those after the last step
+        for k in (1, 100):
+            match = knn_match_similarity(*tables, k, metric)
+            assert record.metrics[f"knn_input_{metric}_k{k}"] == pytest.approx(match)
     perplexities = [record.metrics[f"test_perplexity_seed{seed}"] for seed in (0, 1)]
     assert record.metrics["test_perplexity"] == pytest.approx(sum(perplexities) / 2)
     assert (twins / "figures" / "trajectory.png").stat().st_size > 10_000
