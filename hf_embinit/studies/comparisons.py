@@ -47,7 +47,7 @@ def power(effect: float, sd: float, n: int, level: float = 0.95) -> float:
         return float(effect != 0)
     from scipy import stats
 
-    noncentrality = abs(effect) / sd * math.sqrt(n)
+    noncentrality = min(abs(effect) / sd * math.sqrt(n), 1000.0)  # a power of 1, where SciPy's gets NaN
     return float(stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, noncentrality))
 
 

@@ -285,6 +285,7 @@ def test_power_is_how_often_an_interval_tells_the_sign() -> None:
         assert power(effect, 1.0, n) == pytest.approx(told, abs=0.025)
     assert power(1.4, 1.0, 3) == power(-1.4, 1.0, 3) < power(1.4, 1.0, 5) < power(1.4, 0.5, 5)
     assert (power(1.4, 0.0, 2), power(0.0, 0.0, 2)) == (1.0, 0.0)
+    assert power(1.4, 1e-12, 5) == power(1.4, 1e-12, 2) == 1.0
     with pytest.raises(InvalidArgumentError, match="takes two or more"):
         power(1.4, 1.0, 1)
 
