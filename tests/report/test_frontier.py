@@ -129,16 +129,60 @@ def test_intervals_of_sst2_are_those_of_the_table(column, difference, quoted):
     ("init", "quoted"), [("glove_orthogonal", "11.0 (9.5 to 12.5)"), ("glove_xavier", "9.5 (3.6 to 15.3)")]
 )
 def test_positions_a_tenth_as_long_are_too_short_by_what_the_page_says(init, quoted):
-    runs, scores = COMMITTED.parent / "reproduce" / "runs" / "translate", {0.5: {}, 0.1: {}}
+    low, mean, high = lost_by_shortening(init, None, trained=False, to=0.1, since=0.5)
+    assert f"{mean:.1f} ({low:.1f} to {high:.1f})" == quoted
+    assert quoted in (COMMITTED / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("difference", "quoted"),
+    [
+        ("anti-0.5 - emptied-0.5", "3.2 behind `glove_orthogonal` (1.4 to 5.0)"),
+        ("anti-0.5 - random-0.5", "2.7 behind a random turn (1.6 to 3.7)"),
+        ("emptied-0.5 - glove_xavier-0.5", "+2.2 on `glove_xavier` (-1.1 to 5.6)"),
+    ],
+)
+def test_directions_count_in_trained_captions_with_short_positions(difference, quoted):
+    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    row = rf"^\| captions, trained \| {re.escape(difference)} \| BLEU \| (.*?) \| (.*?) to (.*?) \| 3 \|"
+    ((mean, low, high),) = re.findall(row, table, re.MULTILINE)
+    numbers = [float(mean), float(low), float(high)]
+    if "behind" in quoted:
+        numbers = [-numbers[0], -numbers[2], -numbers[1]]
+    assert [float(n) for n in re.findall(r"[-+]?\d+\.\d", quoted)] == pytest.approx(numbers, abs=0.051)
+    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize(
+    ("init", "options", "quoted"),
+    [
+        ("glove_orthogonal", None, "1.6 BLEU with `glove_orthogonal` (0.4 to 2.8)"),
+        ("glove_xavier", None, "2.4 with `glove_xavier` (0.4 to 4.3)"),
+        ("xavier", None, "(-0.15, -0.77 to 0.48)"),
+    ],
+)
+def test_trained_captions_want_positions_as_published(init, options, quoted):
+    low, mean, high = lost_by_shortening(init, options, trained=True, to=0.5)
+    said = f"{-mean:.2f}, {-high:.2f} to {-low:.2f}" if init == "xavier" else f"{mean:.1f}"
+    assert said in quoted and (init == "xavier" or f"({low:.1f} to {high:.1f})" in quoted)
+    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+
+
+def lost_by_shortening(init, options, *, trained, to, since=1.0):
+    """The t interval and the mean of what captions lose in BLEU, over seeds: low, mean, high."""
+    runs, scores = COMMITTED.parent / "reproduce" / "runs" / "translate", {since: {}, to: {}}
     for file in runs.glob(f"captions-words-{init}-seed*/results.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
         given = record["arguments"]
-        if given["freeze_embeddings"] and not given["init_options"] and given["position_scale"] in scores:
-            scores[given["position_scale"]][record["seed"]] = record["metrics"]["test_bleu_tokenized"]
-    lost = [scores[0.5][seed] - score for seed, score in scores[0.1].items()]
+        sines = given["position_encoding"] == "sinusoidal" and given.get("position_scale", 1.0) in scores
+        if sines and given["freeze_embeddings"] != trained and given["init_options"] == options:
+            scores[given.get("position_scale", 1.0)][record["seed"]] = record["metrics"][
+                "test_bleu_tokenized"
+            ]
+    lost = [scores[since][seed] - score for seed, score in scores[to].items()]
+    assert len(lost) == 3
     low, high = t_interval(lost)
-    assert len(lost) == 3 and f"{statistics.fmean(lost):.1f} ({low:.1f} to {high:.1f})" == quoted
-    assert quoted in (COMMITTED / "README.md").read_text(encoding="utf-8")
+    return low, statistics.fmean(lost), high
 
 
 def test_settings_that_cannot_work(files, tmp_path):
@@ -166,6 +210,9 @@ def test_the_committed_pages_say_what_the_record_says():
                 cells = re.findall(r"\d+\.\d+ \(\d+\.\d+\)", line)  # BLEU and loss
                 halved = [row for row in rows if row.startswith("| factor 0.5: ")]
                 assert any(all(cell in row for cell in cells) for row in halved), line
+            elif "| tables, trained |" in page.split(line)[0].rpartition("\n### ")[2]:
+                for factor, cell in zip(("1", "0.5"), shown, strict=True):
+                    assert any(f"| factor {factor}: " in row and cell in row for row in rows), line
             elif len(shown) == 2:  # trained and frozen
                 assert any(all(cell in row for cell in shown) for row in rows), line
             elif "SST-2" in page.split(line)[0].rsplit("### ", 1)[1].splitlines()[0]:
