@@ -13,6 +13,7 @@ import pytest
 from builders import ROOT
 
 from hf_embinit.studies.comparisons import t_interval
+from hf_embinit.training.twins import KS
 
 RESULTS = ROOT / "recipes" / "results"
 PAGE = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
@@ -203,3 +204,55 @@ def test_snli_cad_was_not_learnt_as_the_page_says() -> None:
         f"Training loss ends at {min(losses):.2f} to {max(losses):.2f}, and guessing costs {math.log(3):.2f}"
         in PAGE
     )
+
+
+def butterfly_pairs() -> dict[str, list[dict]]:
+    """The records of three pairs each, by experiment: `new` models, and embeddings drawn `anew`."""
+    pairs: dict[str, list[dict]] = defaultdict(list)
+    for name, record in RECORDS.items():
+        if "reproduce/runs/language_model/" in name and record["arguments"].get("twin_seeds"):
+            pairs["anew" if record["arguments"]["freeze_rest"] else "new"].append(record)
+    return pairs
+
+
+def told(numbers: list[float], scale: float = 100) -> str:
+    low, high = t_interval(numbers)
+    return f"{scale * statistics.fmean(numbers):.1f} ({scale * low:.1f} to {scale * high:.1f})"
+
+
+@pytest.mark.parametrize(
+    ("experiment", "title"), [("new", "1: two new models"), ("anew", "2: the first of them")]
+)
+def test_three_butterfly_pairs_are_as_their_page_says(experiment, title) -> None:
+    page = (RESULTS / "language_model" / "README.md").read_text(encoding="utf-8")
+    line = next(line for line in page.splitlines() if line.startswith(f"| {title}"))
+    records = butterfly_pairs()[experiment]
+    assert [record["seed"] for record in records] == [1, 2, 3]
+    ends = [record["history"][-1]["step"] for record in records]
+    by_column = ["inner_product", "cosine_k10", "euclidean_k10", "inner_product_k1", "inner_product_k100",
+                 "inner_product_weighted"]  # fmt: skip
+    cells = [told([r["metrics"][f"knn_input_{column}"] for r in records]) for column in by_column]
+    cells += [told([record["metrics"]["test_perplexity"] for record in records], 1)]
+    assert line.strip("| ").split(" | ")[1:-1] == [f"{ends[0]:,}", *cells] and len(set(ends)) == 1
+
+
+def test_what_three_butterfly_pairs_tell_and_what_not() -> None:
+    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    pairs = butterfly_pairs()
+    match = {
+        experiment: [{row["step"]: row["knn_input_inner_product"] for row in r["history"]} for r in records]
+        for experiment, records in pairs.items()
+    }
+    new, anew = match["new"], match["anew"]
+    means = {step: statistics.fmean(curve[step] for curve in new) for step in new[0]}
+    assert max(means, key=means.__getitem__) == 1000 and f"{100 * means[1000]:.1f} at the last" in page
+    assert f"{told([curve[215] for curve in new]).replace(' (', ' at step 215 (')}" in page
+    assert f"on +{told([curve[1000] - curve[316] for curve in new])}" in page
+    assert f"+{told([b[400] - b[316] for b in anew]).replace(' (', ' from step 316 to 400 (')}" in page
+    apart = [b[400] - a[1000] for a, b in zip(new, anew, strict=True)]
+    assert (
+        f"(+{told(apart).replace(' (', ', ')}" in page
+        and f"(+{told(apart).replace(' (', ', ')[:-1]};" in PAGE
+    )
+    by_k = [statistics.fmean(r["metrics"][f"knn_input_inner_product_k{k}"] for r in pairs["new"]) for k in KS]
+    assert f"between {100 * min(by_k):.1f} and {100 * max(by_k):.1f} at every K" in page
