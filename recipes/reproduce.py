@@ -123,6 +123,8 @@ def main() -> None:
     folder = launch.root / (study.name + ("-smoke" if args.smoke else ""))
     command = shlex.join(["python", "recipes/reproduce.py", *words])
     print("\n" + studies.write_study(study, launch, folder, command))
+    if args.max_runs is None and (waiting := studies.waiting_text(study, launch)):
+        print(waiting)
     sys.exit(studies.failures_text(study, launch))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from .clusters import run_on_ray, slurm_script
 from .comparisons import t_interval
 from .paper_results import other_settings, paper_rows
-from .report import failures_text, list_text, plan_text, write_smoke_files, write_study
+from .report import failures_text, list_text, plan_text, waiting_text, write_smoke_files, write_study
 from .requirements import check_flags, list_requirements
 from .scheduling import Launch, Outcome, missing_runs, outcome_of, run_here, threads_of_a_run
 from .study import list_studies, load_study
@@ -32,6 +32,7 @@ __all__ = [
     "slurm_script",
     "t_interval",
     "threads_of_a_run",
+    "waiting_text",
     "write_smoke_files",
     "write_study",
 ]

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from transformers import PreTrainedTokenizerFast
 
-from ..records import write_text
+from ..records import is_finished, write_text
 from .figures import Ranking, plot_bars, plot_mean_curves, plot_rankings
 from .scheduling import Launch, estimate_seconds, outcome_of
 from .scores import Scores, gather
@@ -32,6 +32,23 @@ def failures_text(study: Study, launch: Launch) -> str | None:
         return None
     shown = ", ".join(failed[:3]) + (" and others" if failed[3:] else "")
     return f"{len(failed)} of {len(study.runs)} runs failed: {shown}; --retry_failed runs them again"
+
+
+def waiting_text(study: Study, launch: Launch) -> str | None:
+    """The runs that read files of runs that are not finished, in a sentence; None without any."""
+    waiting = [
+        run.name
+        for run in study.runs
+        if outcome_of(run, launch).status in ("not run", "begun")
+        and any(not is_finished(launch.root / "runs" / name) for name in run.needs)
+    ]
+    if not waiting:
+        return None
+    shown = ", ".join(waiting[:3]) + (" and others" if waiting[3:] else "")
+    return (
+        f"{len(waiting)} of {len(study.runs)} runs read files of runs that are not finished, and wait: "
+        f"{shown}; the same command again runs them"
+    )
 
 
 def plan_text(study: Study, launch: Launch, *, workers: int = 1, all_runs: bool = False) -> str:
