@@ -117,13 +117,12 @@ def knn_match_by_k(
 
     Raises what `knn_match_similarity` raises, also for no `ks`.
     """
-    if not ks:
-        raise InvalidArgumentError("ks is empty: give the numbers of neighbors, such as (1, 10, 100)")
+    if not ks or min(ks) < 1:
+        raise InvalidArgumentError(
+            f"ks={list(ks)}: give numbers of neighbors from 1 on, such as (1, 10, 100)"
+        )
     if a.ndim == 2 and b.ndim == 2:
         _check_same_tokens(a, b)
-    wrong = next((k for k in ks if not 1 <= k < len(a)), None)
-    if wrong is not None:
-        nearest_neighbors(a, wrong, metric=metric, name="a")  # says what is wrong with it
     first = nearest_neighbors(a, max(ks), metric=metric, name="a")
     second = nearest_neighbors(b, max(ks), metric=metric, name="b")
     return {k: float(match_of_neighbors(first[:, :k], second[:, :k]).mean(dtype=torch.float64)) for k in ks}

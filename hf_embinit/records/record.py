@@ -106,10 +106,6 @@ def write_record(folder: str | os.PathLike[str], record: RunRecord) -> Path:
     declare_files(Path(folder))
     if is_local_data(record.dataset, record.arguments.get("data_dir")) and record.dataset[0] not in "./~":
         record = dataclasses.replace(record, dataset=f"./{record.dataset}")  # no Hub id, wherever it is read
-    given = record.arguments.get("output_dir")
-    if given and Path(given).is_relative_to(Path.cwd()):  # a record says nothing of its author's folders
-        inside = Path(given).relative_to(Path.cwd()).as_posix()
-        record = dataclasses.replace(record, arguments={**record.arguments, "output_dir": inside})
     write_json(path, record.to_dict())
     return path
 

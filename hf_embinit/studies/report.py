@@ -47,7 +47,7 @@ def waiting_text(study: Study, launch: Launch) -> str | None:
     shown = ", ".join(waiting[:3]) + (" and others" if waiting[3:] else "")
     return (
         f"{len(waiting)} of {len(study.runs)} runs read files of runs that are not finished, and wait: "
-        f"{shown}; the same command again runs them"
+        f"{shown}; give the same command again once they are"
     )
 
 

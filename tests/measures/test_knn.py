@@ -111,7 +111,7 @@ def test_several_k_are_each_alone(metric):
     found = knn_match_by_k(a, b, (1, 10, 39), metric)
     assert found == {k: pytest.approx(knn_match_similarity(a, b, k, metric)) for k in (1, 10, 39)}
     assert found[39] == 1  # all others are neighbors
-    for ks, message in (((1, 40), "k=40"), ((0, 3), "k=0"), ((), "ks is empty")):
+    for ks, message in (((1, 40), "k=40"), ((0, 3), r"ks=\[0, 3\]"), ((), r"ks=\[\]")):
         with pytest.raises(InvalidArgumentError, match=message):
             knn_match_by_k(a, b, ks, metric)
     with pytest.raises(InvalidArgumentError, match="a has 40 rows and b 39"):

@@ -66,16 +66,6 @@ def test_record_round_trip(tmp_path):
     json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
 
 
-def test_a_record_says_nothing_of_its_author_s_folders(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folders = {"inside": tmp_path / "runs" / "a", "relative": "runs/a", "outside": tmp_path.parent}
-    for name, folder in folders.items():
-        arguments = make_record().arguments | {"output_dir": str(folder)}
-        write_record(tmp_path / name, make_record(arguments=arguments))
-    read = {name: read_record(tmp_path / name).arguments["output_dir"] for name in folders}
-    assert read == {"inside": "runs/a", "relative": "runs/a", "outside": str(tmp_path.parent)}
-
-
 def test_record_is_written_once(tmp_path):
     write_record(tmp_path, make_record())
     with pytest.raises(RunFolderError, match="written once"):

@@ -198,7 +198,7 @@ def test_runs_that_read_others_come_after_them(toy) -> None:
     assert run_here([high], launch) == []  # nothing to read yet
     waiting = study_report.waiting_text(study, launch)
     assert waiting is not None and waiting.startswith("1 of 2 runs read files of runs that are not finished")
-    assert high.name in waiting and low.name not in waiting and "the same command again" in waiting
+    assert high.name in waiting and low.name not in waiting and "give the same command again" in waiting
     assert [o.run for o in run_here([high, low], launch, workers=2)] == [low, high]
     assert study_report.waiting_text(study, launch) is None
     record = json.loads((launch.folder(high) / "results.json").read_text())
