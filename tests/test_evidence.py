@@ -161,6 +161,20 @@ def test_layers_reversed_say_what_the_page_says(task, difference, told, quoted) 
     assert said == [float(number) for number in numbers] and verdict == told and quoted in PAGE
 
 
+def test_the_power_that_the_page_names_is_that_of_the_tables() -> None:
+    table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
+    power = {(column, pair): int(percent) for column, pair, percent in found}
+    assert f"would tell {power['Multi30k', 'words-glove_xavier - words-xavier']} times of 100" in PAGE
+    pieces = [n for (_, pair), n in power.items() if "bert" in pair and pair != "bert-bert - bert-xavier"]
+    assert len(pieces) == 5 and f"other differences {min(pieces)} to {max(pieces)} times of 100" in PAGE
+    table = (RESULTS / "reproduce" / "zhang1" / "table.md").read_text(encoding="utf-8")
+    found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
+    weak = {(task, pair) for task, pair, percent in found if int(percent) < 80}
+    assert {task for task, pair in weak if pair == "clean - reversed"} == {"MRPC", "RTE"}
+    assert {task for task, pair in weak if pair != "clean - reversed"} == {"WNLI"}
+
+
 def test_positions_help_frozen_xavier_late_as_the_page_says() -> None:
     runs: dict[int, dict[str, dict]] = defaultdict(dict)
     for record in RECORDS.values():
