@@ -165,8 +165,8 @@ def _told_of_channel(channel: dict[str, Any]) -> str:
     length = channel["position_length_now"]
     return (
         f"{line}; position_scale: {wanted:.2g} makes positions a quarter as long as words, which cosines "
-        f"hardly feel, {3 * wanted:.2g} three quarters, from which frozen tables learned best; trained ones "
-        f"did from 1, as published (the model has {now:.2g}: positions {length:.2g} times as long as words)"
+        f"hardly feel, {3 * wanted:.2g} three quarters, which frozen models learned best from (the model has "
+        f"{now:.2g}: positions {length:.2g} times as long as words)"
     )
 
 

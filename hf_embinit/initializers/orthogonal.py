@@ -32,8 +32,7 @@ QUIET = 0.25
 Where rows are at right angles to all positions, have one length, and positions are rho times as long, the
 cosine of two words moves by rho^2 (c - cos) / (1 + rho^2) in the sum, c being that of their positions: at
 1 / 4, by 0.06 at the most for words that had nothing in common. It is for cosines: of the lengths 0.15, 0.3,
-0.75 and 1.5 frozen tables learned most from 0.75, and of the last two trained ones from 1.5, a factor of 1
-there (`recipes/results/orthogonal/README.md`).
+0.75 and 1.5 frozen models learned most from 0.75 (`recipes/results/orthogonal/README.md`).
 """
 
 

@@ -219,7 +219,7 @@ def test_directions_count_in_trained_captions_with_short_positions(difference, q
         ("xavier", None, "(-0.15, -0.77 to 0.48)"),
     ],
 )
-def test_trained_captions_want_positions_as_published(init, options, quoted):
+def test_half_the_length_does_not_help_trained_captions(init, options, quoted):
     low, mean, high = lost_by_shortening(init, options, trained=True, to=0.5)
     said = f"{-mean:.2f}, {-high:.2f} to {-low:.2f}" if init == "xavier" else f"{mean:.1f}"
     assert said in quoted and (init == "xavier" or f"({low:.1f} to {high:.1f})" in quoted)
