@@ -47,8 +47,9 @@ class TokenForm(NamedTuple):
 def token_family(tokenizer: Tokenizer) -> TokenFamily:
     """How a tokenizer spells word starts: from its backend, else from the marks in its vocabulary.
 
-    For a `VanillaTransformerTokenizer` it is the family of the tokenizer inside. Raises
-    `InvalidArgumentError` for spellings that mark the end of words (`</w>`)."""
+    For a `VanillaTransformerTokenizer` it is the family of the tokenizer inside; a vocabulary of the 256
+    bytes (ByT5) is `byte_level`. Raises `InvalidArgumentError` for spellings that mark the end of words
+    (`</w>`) or the pieces before it (`@@`)."""
     if hasattr(tokenizer, "segmenter"):
         backend = tokenizer.segmenter
         if backend is None:
@@ -60,10 +61,7 @@ def token_family(tokenizer: Tokenizer) -> TokenFamily:
         if model in ("WordPiece", "WordLevel"):
             return "wordpiece" if model == "WordPiece" else "words"
         if suffix := getattr(backend.model, "end_of_word_suffix", None):
-            raise InvalidArgumentError(
-                f"tokenizer={type(tokenizer).__name__} marks the end of words ({suffix!r}), so its tokens "
-                f"cannot be compared; use a WordPiece, byte-level BPE, SentencePiece or word tokenizer"
-            )
+            raise _marks_ends(tokenizer, suffix)
         parts = (backend.decoder, backend.pre_tokenizer, backend.normalizer)
         steps = json.dumps([_state(part) for part in parts])
         if '"ByteLevel"' in steps:
@@ -74,7 +72,20 @@ def token_family(tokenizer: Tokenizer) -> TokenFamily:
     spelled = list(tokenizer.get_vocab())
     counts = {family: sum(token.startswith(mark) for token in spelled) for family, mark in marks.items()}
     best = max(marks, key=lambda family: counts[family])
-    return best if counts[best] else "words"
+    ends = {mark: sum(token.endswith(mark) for token in spelled) for mark in ("</w>", "@@")}
+    end = max(ends, key=lambda mark: ends[mark])
+    if ends[end] > max(counts[best], len(spelled) // 10):  # a word list may have a few of anything
+        raise _marks_ends(tokenizer, end)
+    if counts[best]:
+        return best
+    return "byte_level" if len(_LATIN_1.intersection(spelled)) == 256 else "words"
+
+
+def _marks_ends(tokenizer: Tokenizer, mark: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"tokenizer={type(tokenizer).__name__} marks where words end ({mark!r}), so its tokens cannot be "
+        "compared; use a WordPiece, byte-level BPE, SentencePiece or word tokenizer"
+    )
 
 
 def canonical_form(token: str, family: TokenFamily | str, special: bool = False) -> TokenForm:
@@ -82,7 +93,10 @@ def canonical_form(token: str, family: TokenFamily | str, special: bool = False)
     if special:
         return TokenForm(_encode(token), False, True)
     if family == "byte_level":
-        data = bytes(_BYTE_OF[c] for c in token) if all(c in _BYTE_OF for c in token) else _encode(token)
+        if all(c in _BYTE_OF for c in token):
+            data = bytes(_BYTE_OF[c] for c in token)
+        else:
+            data = bytes([ord(token)]) if token in _LATIN_1 else _encode(token)  # ByT5 spells each byte so
         return TokenForm(data[1:], True) if data[:1] == b" " else TokenForm(data, False)
     if family == "sentencepiece":
         if match := BYTE_TOKEN.fullmatch(token):
@@ -414,5 +428,6 @@ def _bytes_of_characters() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(0x100 + i): byte for i, byte in enumerate(others)}
 
 
+_LATIN_1 = frozenset(map(chr, range(256)))
 _BYTE_OF = _bytes_of_characters()
 _CHARACTER_OF = {byte: character for character, byte in _BYTE_OF.items()}

@@ -14,7 +14,7 @@ from builders.tiny_tokenizers import FAMILIES as TINY_FAMILIES
 from builders.tiny_tokenizers import texts
 from builders.tiny_tokenizers import tokenizer as tiny_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.tokens import (
@@ -191,6 +191,26 @@ def test_families_come_from_the_backend():
     assert token_family(fast(models.BPE({"Ġa": 0, "a": 1}, []))) == "byte_level"
     with pytest.raises(InvalidArgumentError, match="</w>"):
         token_family(fast(models.BPE(vocab, [], end_of_word_suffix="</w>")))
+    for mark in ("@@", "</w>"):  # Phobert, CTRL and XLM, whose tokenizers have no backend
+        with pytest.raises(InvalidArgumentError, match=f"marks where words end .'{mark}'"):
+            token_family(fast(models.BPE({f"a{mark}": 0, "b": 1, "go": 2}, [])))
+    assert (
+        token_family(fast(models.BPE(dict(zip([*"abcdefghijklmno", "b@@"], range(16), strict=True)), [])))
+        == "words"
+    )
+
+
+def test_bytes_are_no_words():
+    tokenizer = ByT5Tokenizer()
+    assert token_family(tokenizer) == "byte_level"
+    ids = tokenizer("a né", add_special_tokens=False)["input_ids"]
+    forms = [canonical_form(token, "byte_level") for token in tokenizer.convert_ids_to_tokens(ids)]
+    assert [form.bytes for form in forms] == [b"a", b"", b"n", b"\xc3", b"\xa9"]  # a blank starts a word
+    assert [form.word_start for form in forms] == [False, True, False, False, False]
+    every = {canonical_form(chr(byte), "byte_level").bytes for byte in range(256) if chr(byte) != " "}
+    assert every == {bytes([byte]) for byte in range(256) if byte != 0x20}
+    assert word_candidates(["a", "I", "é"], "byte_level") == []
+    assert align(["a"], "byte_level", ["a"], "words").tolist() == [-1]
 
 
 def test_vocabulary_lists_tokens_by_id_with_gaps():
