@@ -171,7 +171,8 @@ class _Expansion:
         if values is None:
             raise InvalidArgumentError(f"{self.file.path}: cell {column}/{row} has no 'values'")
         grid = {} if self.smoke is not None else _last(parts, "grid") or {}
-        grid = {k: v for k, v in grid.items() if k not in {key for _, key, _ in self.changes}}
+        changed = {key for pattern, key, _ in self.changes if selected(column, row, [pattern])}
+        grid = {k: v for k, v in grid.items() if k not in changed}
         default = _last(parts, "seeds") or 1
         count = self.seeds or (self.file.smoke.get("seeds", 1) if self.smoke is not None else default)
         points = []

@@ -85,6 +85,14 @@ def test_the_grid_of_an_initialiser_is_every_combination() -> None:
     assert len(cell.points) == 2 and all(run.arguments["learning_rate"] == 1 for run in cell.runs)
 
 
+def test_a_change_of_some_cells_leaves_the_grids_of_others() -> None:
+    whole = load_study("table1", only=["mnli/words-xavier"]).cells
+    study = load_study("table1", overrides=["sst2/*:learning_rate=0.001"])
+    cells = {(cell.column, cell.row): cell for cell in study.cells}
+    assert [cells["mnli", "words-xavier"]] == whole and len(whole[0].points) == 6
+    assert {run.arguments["learning_rate"] for run in cells["sst2", "words-xavier"].runs} == {0.001}
+
+
 def test_paper_numbers_stand_where_the_paper_has_them() -> None:
     paper = {name: read_study_file(STUDIES / f"{name}.yaml").paper for name in list_studies()}
     assert paper["table1"]["bert-bert", "mnli"][1] == (66.8, 0.6, "66.8 (0.6)")
