@@ -21,6 +21,7 @@ from .record import is_finished, to_plain, write_json
 logger = logging.getLogger(__name__)
 
 ARGUMENTS_NAME = "arguments.json"
+INPUTS_NAME = "inputs.json"
 _made: dict[Path, list[Path]] = {}
 """Run folder of this process -> the folders that were made for it, from the inside out."""
 
@@ -75,6 +76,23 @@ def prepare_run_folder(
         if arguments is not None:
             write_json(folder / ARGUMENTS_NAME, arguments)
     return RunState(folder, None if checkpoint is None else str(checkpoint))
+
+
+def keep_inputs(folder: Path, digests: Mapping[str, str], checkpoint: str | None = None) -> None:
+    """Keeps the digests of what a run reads, by its name, in `inputs.json`.
+
+    Raises `RunFolderError` when a run that goes on from `checkpoint` began with others.
+    """
+    begun = folder if checkpoint is None else Path(checkpoint).absolute().parent
+    if checkpoint is not None and (begun / INPUTS_NAME).is_file():
+        before = read_json(begun / INPUTS_NAME, error=RunFolderError)
+        for name in sorted(before.keys() | digests.keys()):
+            if before.get(name) != digests.get(name):
+                raise RunFolderError(
+                    f"{name!r} of this command is not what the interrupted run in {begun} began with: its "
+                    "files have changed since; bring them back, or start in another --output_dir"
+                )
+    write_json(folder / INPUTS_NAME, digests)
 
 
 def remove_empty_runs() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,17 +21,20 @@ from transformers.integrations.integration_utils import get_available_reporting_
 from ..cards import PushTarget, prepare_push
 from ..errors import InvalidArgumentError, RunFolderError
 from ..initialization import InitReport
+from ..manifest import read_manifest
 from ..records import (
     NO_EFFECT,
     START_NAME,
     RunRecord,
     device_name,
     history_from_log,
+    keep_inputs,
     prepare_run_folder,
     start_damage,
     unlock_folder,
 )
 from ..tasks import TaskData, TaskSpec
+from ..tokens import read_vocabulary
 from .callbacks import (
     CheckpointDigests,
     EpochClock,
@@ -43,7 +48,7 @@ from .callbacks import (
     train_seconds,
     whole_state,
 )
-from .finish import draw_tables, finish_run
+from .finish import draw_tables, finish_run, vector_digests
 from .sampler import LengthGroupedTraining, SequentialEvaluation
 
 logger = logging.getLogger(__name__)
@@ -107,7 +112,11 @@ def start(
     state = prepare_run_folder(
         str(args.output_dir),
         args.resume_from_checkpoint,
-        {**given, **{k: v for k, v in args.to_dict().items() if k not in NO_EFFECT}},
+        {
+            **given,
+            **{k: v for k, v in args.to_dict().items() if k not in NO_EFFECT},
+            "num_processes": args.world_size,  # with it the batch changes
+        },
         is_main_process=args.process_index == 0,
     )
     identity = {name: str(names.get(name) or given[name]) for name in ("dataset", "init", "tokenizer")}
@@ -222,6 +231,8 @@ def run(
             _keep_generation(model, args)
     frozen = {name: freeze_all_but_embeddings(m) for name, m in models.items()} if freeze_rest else {}
     statistics = _of_tables(models, table_statistics)
+    if args.should_save:
+        keep_inputs(run.folder, _input_digests(data, read_manifest(first), tokenizer), run.checkpoint)
     # step 0, kept beside the trained model; a run that goes on begins with the same weights
     if args.should_save and not _has_start(run, models):
         _save_start(run, models, tokenizer)
@@ -278,6 +289,15 @@ def run(
     summary = finish_run(run.folder, record, outcome.samples, models=list(models), figures=data.figures)
     unlock_folder(run.folder)
     return summary if run.hub is None else f"{summary}\n{run.hub.publish(run.folder)}"
+
+
+def _input_digests(data: TaskData, events: Sequence[Mapping[str, Any]], tokenizer: Any) -> dict[str, str]:
+    """SHA-256 of the texts of each split, of the vectors of each table, and of the tokens by their ids."""
+    found = {f"{split} split": entry for split, entry in data.digests.items()}
+    found |= vector_digests(events)
+    tokens = [read_vocabulary(tokenizer, side).tokens for side in ("source", "target")]
+    vocabulary = hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
+    return {name: entry["sha256"] for name, entry in found.items()} | {"vocabulary": vocabulary}
 
 
 def _keep_generation(model: PreTrainedModel, args: TrainingArguments) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hf_embinit.errors import RunFolderError
-from hf_embinit.records.folder import list_checkpoints, prepare_run_folder
+from hf_embinit.records.folder import keep_inputs, list_checkpoints, prepare_run_folder
 from hf_embinit.records.record import (
     RunRecord,
     collect_versions,
@@ -196,6 +196,27 @@ def test_bad_checkpoint_argument(tmp_path):
     make_checkpoint(tmp_path, 9)
     with pytest.raises(RunFolderError, match=r"nowhere is not a complete checkpoint.*checkpoint-9"):
         prepare_run_folder(tmp_path, "nowhere")
+
+
+def test_resuming_with_other_inputs_is_refused(tmp_path):
+    inputs = {"train split": "1a", "vocabulary": "2b"}
+    keep_inputs(tmp_path, inputs)
+    checkpoint = str(make_checkpoint(tmp_path, 9))
+    keep_inputs(tmp_path, inputs, checkpoint)
+    for other, what in (
+        ({"train split": "3c"}, "train split"),
+        ({"vectors, source": "4d"}, "vectors, source"),
+    ):
+        with pytest.raises(
+            RunFolderError, match=f"the {what} of this command .* bring them back, or start in"
+        ):
+            keep_inputs(tmp_path, inputs | other, checkpoint)
+    assert json.loads((tmp_path / "inputs.json").read_text()) == inputs
+    (tmp_path / "inputs.json").unlink()  # begun by an older version, which did not keep them
+    keep_inputs(tmp_path, inputs, checkpoint)
+    keep_inputs(tmp_path / "elsewhere", inputs, checkpoint)
+    with pytest.raises(RunFolderError, match="train split"):  # the folder of the checkpoint counts
+        keep_inputs(tmp_path / "elsewhere", inputs | {"train split": "3c"}, checkpoint)
 
 
 def test_resuming_with_other_arguments_is_refused(tmp_path):

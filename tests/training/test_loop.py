@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast, TrainingArguments
 
 from hf_embinit.errors import RunFolderError
 from hf_embinit.records import unlock_folder
@@ -49,7 +51,7 @@ def test_the_best_epoch_by_a_score_is_the_highest(tmp_path, metric, higher) -> N
     assert args.greater_is_better is higher
 
 
-def test_a_run_goes_on_with_the_same_training_alone(tmp_path) -> None:
+def test_a_run_goes_on_with_the_same_training_alone(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     def begin(resume: str | None, **settings: Any) -> None:
         args = TrainingArguments(
             output_dir=str(tmp_path), use_cpu=True, report_to=[], resume_from_checkpoint=resume, **settings
@@ -68,6 +70,24 @@ def test_a_run_goes_on_with_the_same_training_alone(tmp_path) -> None:
     for flag, value in {"learning_rate": 2e-3, "per_device_train_batch_size": 3, "max_steps": 7}.items():
         with pytest.raises(RunFolderError, match=f"--{flag} is {value}, but the interrupted run"):
             begin("last", **{"learning_rate": 1e-3, flag: value})
+    monkeypatch.setattr(TrainingArguments, "world_size", property(lambda args: 2))
+    with pytest.raises(RunFolderError, match=r"--num_processes is 2, but the interrupted run .* had 1"):
+        begin("last", learning_rate=1e-3)
+
+
+def test_a_run_knows_what_it_reads() -> None:
+    """Texts, vectors and the ids of tokens: another order of the text gives the same words other ids."""
+    digests = {"train": {"rows": 2, "sha256": "1a"}}
+    source = {"digest": "sha256:2b", "name": "v.txt", "revision": None}
+    events = [{"tables": [{"side": "shared", "rows": [0, 1], "source": source}]}]
+    rows = [{"a": 0, "b": 1}, {"b": 0, "a": 1}]
+    found = []
+    for ids in rows:
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(ids, unk_token="a")))
+        found.append(loop._input_digests(SimpleNamespace(digests=digests), events, tokenizer))
+    first, second = (one.pop("vocabulary") for one in found)
+    assert first != second
+    assert found == [{"train split": "1a", "vectors, shared": "2b"}] * 2
 
 
 def test_pages_of_trackers_are_known_where_they_have_one(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
