@@ -91,6 +91,8 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("seeds", "digits"), int),
     **dict.fromkeys(("minutes", "scale"), (int, float)),
 }
+OF_THE_DRIVER = {"seed": "--seeds, or 'seeds' of a study", "output_dir": "--output_dir"}
+"""Arguments that each run is given in any case, and how to choose them."""
 _VALUE = {"title", "field", "scale", "digits", "better", "relative_to"}
 _PART = {"title", "box", "recipe", "results", "arguments", "variables", "values", "seeds", "grid", "smoke"}
 _PART |= {"minutes"}

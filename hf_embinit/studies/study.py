@@ -21,7 +21,7 @@ from typing import Any
 from .. import __version__
 from ..errors import InvalidArgumentError, UnknownNameError
 from ..records import RESULTS_NAME
-from .files import PaperValue, Part, StudyFile, Value, read_study_file
+from .files import OF_THE_DRIVER, PaperValue, Part, StudyFile, Value, read_study_file
 
 STUDIES = Path(__file__).parent
 RUN_PREFIX = "run:"
@@ -245,4 +245,6 @@ def _override(text: str) -> tuple[str, str, Any]:
         raise InvalidArgumentError(
             f"--set {text!r}: give argument=value, or pattern:argument=value for the cells of a pattern"
         )
+    if key in OF_THE_DRIVER:
+        raise InvalidArgumentError(f"--set {text!r}: every run gets its own {key}; use {OF_THE_DRIVER[key]}")
     return pattern or "*", key, yaml.safe_load(value)

@@ -126,6 +126,8 @@ def test_only_seeds_and_overrides(toy) -> None:
         ({"only": ["c/*"]}, "no cell of toy matches. Columns: a, b; rows: low, high"),
         ({"overrides": ["novalue"]}, "--set 'novalue': give argument=value"),
         ({"overrides": ["zzz:lr=1"]}, "no cell of toy matches 'zzz'"),
+        ({"overrides": ["seed=5"]}, "--set 'seed=5': every run gets its own seed; use --seeds"),
+        ({"overrides": ["a/*:output_dir=x"]}, "every run gets its own output_dir; use --output_dir"),
         ({"seeds": 0}, "--seeds 0"),
     ],
 )
