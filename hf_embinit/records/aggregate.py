@@ -46,13 +46,15 @@ _IN_COLUMNS |= {"surgery", "inits", "refine"}  # the column `init` says them
 def settings(record: RunRecord) -> dict[str, Any]:
     """What all runs of one experiment share, beside the columns.
 
-    That is every argument but `SEEDS` and `NO_EFFECT`, and the digests of the data and of the vectors.
+    That is every argument but `SEEDS` and `NO_EFFECT`, the digests of the data and of the vectors, and the
+    number of processes: each takes a batch of its own at every step.
     """
     hidden = SEEDS | NO_EFFECT | _IN_COLUMNS
     digests = {name: f"{split['sha256']:.8}" for name, split in record.data.items()}
     if any(name.startswith("vectors") for name in digests):
         hidden |= _FILES
-    return {**{k: v for k, v in record.arguments.items() if k not in hidden}, **digests}
+    processes = {"processes": record.runtime.get("world_size", 1)}
+    return {**{k: v for k, v in record.arguments.items() if k not in hidden}, **digests, **processes}
 
 
 def _shared(record: RunRecord) -> dict[str, Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,16 @@ def test_other_data_or_vectors_under_one_name_are_another_experiment() -> None:
     assert len(rows.splitlines()) == 6
     assert "vectors, source efefefef" in rows and "train 00000000" in rows
     assert "no digest of vectors, source" in rows
+
+
+def test_runs_of_other_numbers_of_processes_are_another_experiment() -> None:
+    runs = [record("xavier", seed, 10.0 + seed, runtime={"world_size": seed // 2 + 1}) for seed in (1, 2)]
+    rows = results_table(runs).splitlines()[2:]
+    assert [re.findall(r"processes \d", row) for row in rows] == [["processes 1"], ["processes 2"]]
+    assert [setting.told for setting in compare_settings(runs)] == ["processes 1", "processes 2"]
+    alone = [record("xavier", 1, 11.0), record("xavier", 2, 12.0, runtime={"world_size": 1})]
+    assert "| `xavier` | 2 | 11.50 (0.71) |" in results_table(alone)  # one, where a record does not say
+    assert "processes" not in results_table(alone)
 
 
 def test_a_run_that_is_there_twice_counts_once() -> None:
