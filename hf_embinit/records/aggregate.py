@@ -68,7 +68,7 @@ def results_table(records: Iterable[RunRecord]) -> str:
 
     Runs that differ in the seed alone share a row. Rows of the same settings are adjacent, the best by the
     first metric on top. Where rows would look alike, a column says how they differ. A run that is found
-    twice counts once.
+    twice counts once, and a seed that was run twice by the mean of its runs.
     """
     return "\n".join(_task_table(task, group) for task, group in _by_task(records).values())
 
@@ -93,12 +93,7 @@ class Experiment:
 
     def by_seed(self, metric: str) -> dict[str, float]:
         """The numbers of the runs that did not diverge: their mean where a seed was run twice."""
-        found: dict[str, list[float]] = defaultdict(list)
-        for record in self.runs:
-            value = record.metrics.get(metric)
-            if value is not None and not record.diverged:
-                found[_seeds(record)].append(value)
-        return {seed: statistics.fmean(values) for seed, values in found.items()}
+        return _by_seed(self.runs, [record.metrics.get(metric) for record in self.runs])
 
 
 @dataclass(frozen=True)
@@ -173,8 +168,8 @@ def _task_table(task: TaskSpec | None, records: Sequence[RunRecord]) -> str:
         cells = [*map(markdown_text, named), markdown_code(init)]
         cells += [*([markdown_text(told[i])] if any(told) else []), str(len({_seeds(r) for r in group}))]
         for name, (_, score) in columns.items():
-            cells.append(_mean_sd([r.metrics.get(name) for r in group], group, score.digits))
-        cells.append(_mean_sd([r.best_epoch for r in group], group, 1))
+            cells.append(_mean_sd(group, [r.metrics.get(name) for r in group], score.digits))
+        cells.append(_mean_sd(group, [r.best_epoch for r in group], 1))
         rows.append(cells)
     return markdown_table(header, rows)
 
@@ -261,10 +256,19 @@ def _short(name: str) -> str:
     return name.rstrip("/").split("/")[-1]
 
 
-def _mean_sd(values: Sequence[float | None], group: Sequence[RunRecord], digits: int) -> str:
-    """Mean and sd over the runs that did not diverge."""
-    lost = sum(r.diverged for r in group)
-    kept = [v for v, r in zip(values, group, strict=True) if v is not None and not r.diverged]
+def _by_seed(runs: Sequence[RunRecord], values: Sequence[float | None]) -> dict[str, float]:
+    """The values of the runs that did not diverge: their mean where a seed was run twice."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for record, value in zip(runs, values, strict=True):
+        if value is not None and not record.diverged:
+            found[_seeds(record)].append(value)
+    return {seed: statistics.fmean(own) for seed, own in found.items()}
+
+
+def _mean_sd(runs: Sequence[RunRecord], values: Sequence[float | None], digits: int) -> str:
+    """Mean and sd over seeds, and how many of the runs diverged."""
+    lost = sum(record.diverged for record in runs)
+    kept = list(_by_seed(runs, values).values())
     if not kept:
         return "diverged" if lost else "not measured"
     mean = f"{statistics.fmean(kept):.{digits}f}"

@@ -156,10 +156,12 @@ def test_runs_of_other_numbers_of_processes_are_another_experiment() -> None:
 def test_a_run_that_is_there_twice_counts_once() -> None:
     rows = results_table([record("xavier", 1, 10.0), record("xavier", 1, 10.0), record("xavier", 2, 12.0)])
     assert "| `xavier` | 2 | 11.00 (1.41) |" in rows
-    # another result of the same seed is another run, of no other seed
-    assert "| `xavier` | 1 | 11.00 (1.41) |" in results_table(
-        [record("xavier", 1, 10.0), record("xavier", 1, 12.0)]
-    )
+
+
+def test_a_seed_that_was_run_twice_counts_once_with_the_mean_of_its_runs() -> None:
+    twice = [record("xavier", 1, 10.0), record("xavier", 1, 12.0)]
+    assert "| `xavier` | 1 | 11.00 | 5.0 |" in results_table(twice)
+    assert "| `xavier` | 2 | 12.00 (1.41) | 5.0 (0.0) |" in results_table([*twice, record("xavier", 2, 13.0)])
 
 
 def test_a_diverged_run_says_so_and_hides_no_other(tmp_path) -> None:
