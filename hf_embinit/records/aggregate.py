@@ -218,10 +218,11 @@ def _best_first(groups: Sequence[Group], metric: str | None, *, lower_is_better:
     order = list(dict.fromkeys(keys))
 
     def rank(i: int) -> tuple[int, float]:
-        values = [v for r in groups[i][1] if metric and (v := r.metrics.get(metric)) is not None]
-        if not values:
+        runs = groups[i][1]
+        numbers = _by_seed(runs, [r.metrics.get(metric) for r in runs]) if metric else {}
+        if not numbers:
             return order.index(keys[i]), float("inf")
-        mean = statistics.fmean(values)
+        mean = statistics.fmean(numbers.values())
         return order.index(keys[i]), mean if lower_is_better else -mean
 
     return sorted(range(len(groups)), key=rank)

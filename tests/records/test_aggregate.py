@@ -61,6 +61,14 @@ def test_the_best_row_of_a_setting_stands_first() -> None:
     assert [row.split("`")[1] for row in rows] == ["glove", "bert", "xavier"]
 
 
+def test_the_best_row_is_the_best_by_the_numbers_that_it_shows() -> None:
+    runs = [record("glove", seed, bleu) for seed, bleu in ((1, 20.0), (1, 20.0), (1, 20.5), (2, 30.0))]
+    runs += [record("xavier", 1, 24.0), record("zeros", 1, 10.0), record("zeros", 2, 99.0, diverged=True)]
+    rows = results_table(runs).splitlines()[2:]
+    found = [(row.split("`")[1], row.split(" | ")[5].split(" ")[0]) for row in rows]
+    assert found == [("glove", "25.12"), ("xavier", "24.00"), ("zeros", "10.00,")]
+
+
 def test_what_was_not_measured_says_so() -> None:
     table = results_table([record("xavier", 0, 1.0), record("glove", 0, 0.0, metrics={}, best_epoch=None)])
     assert "| `glove` | 1 | not measured | not measured |" in table
