@@ -25,29 +25,29 @@ def plot_mean_curves(
     title: str = "",
     against: str | None = None,
     lower_is_better: bool = False,
+    left_out: int = 0,
 ) -> Path:
     """Writes a PNG with a panel for each column: `panels[column][row]` has the history of each seed.
 
     Lines are means over the seeds at each `x` that all of them have; bands are one sample sd on either side.
-    With `against` they are of differences from that row, seed by seed. The title of a panel says which ends
-    highest, or lowest, and from which others it cannot be told.
+    With `against` they are of differences from that row, seed by seed. The title of a panel says which is
+    highest, or lowest, at the last `x` of all rows, and from which others it cannot be told. `left_out` is
+    the number of diverged runs that the histories are without; the caption says it.
     """
     from matplotlib.ticker import MaxNLocator
 
     figure, (axes,) = new_figure(5.0 * len(panels), 4.0, columns=len(panels))
     for ax, (column, rows) in zip(axes, panels.items(), strict=True):
-        last: dict[str, dict[int, float]] = {}
         found = {name: _curves(histories, x, metric) for name, histories in rows.items()}
         if against is not None:
             found = _differences(found, against)
             ax.axhline(0, color="black", linewidth=0.8)
         for number, (name, by_seed) in enumerate(found.items()):
             curves = list(by_seed.values())
-            shared = sorted(set.intersection(*map(set, curves))) if curves else []
+            shared = _shared(curves)
             if not shared:
                 continue
             mean = [statistics.fmean(c[i] for c in curves) for i in shared]
-            last[name] = {seed: curve[shared[-1]] for seed, curve in by_seed.items()}
             color = PALETTE[number % len(PALETTE)]
             dashes = _DASHES[number % len(_DASHES)]
             label_n = f"{name} (n={len(curves)})"
@@ -56,18 +56,17 @@ def plot_mean_curves(
                 sd = [statistics.stdev(c[i] for c in curves) for i in shared]
                 low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
                 ax.fill_between(shared, low, high, color=color, alpha=0.15, linewidth=0)
-        if len(last) > 1:
-            better, how = ("lower", "lowest") if lower_is_better else ("higher", "highest")
-            column = f"{column}: {_ranked(last, better)[0]} ends {how}{_not_told(last, better)}"
-        ax.set_title(textwrap.fill(column, 60), fontsize="medium")
+        title_of = f"{column}{_end(found, x, lower_is_better=lower_is_better)}"
+        ax.set_title(textwrap.fill(title_of, 60), fontsize="medium")
         ax.set_xlabel(x)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel(label)
         if ax.lines:
             ax.legend(frameon=False)
-    figure.supxlabel(
-        "Lines: means over n seeds. Bands: one standard deviation on either side.", fontsize="small"
-    )
+    caption = "Lines: means over n seeds. Bands: one standard deviation on either side."
+    if left_out:
+        caption += f" Runs that diverged and are left out: {left_out}."
+    figure.supxlabel(caption, fontsize="small")
     return save_figure(figure, path, title)
 
 
@@ -80,6 +79,25 @@ def _curves(histories: Mapping[int, Sequence[Mapping[str, Any]]], x: str, metric
         seed: {row[x]: row[metric] for row in history if row.get(metric) is not None}
         for seed, history in histories.items()
     }
+
+
+def _shared(curves: Sequence[Mapping[float, float]]) -> list[float]:
+    """Every x that all of the curves have."""
+    return sorted(set.intersection(*map(set, curves))) if curves else []
+
+
+def _end(found: Mapping[str, Curves], x: str, *, lower_is_better: bool) -> str:
+    """The end of a panel's title: which row is best at the last x of all rows, "" where none can be said."""
+    drawn = {name: by_seed for name, by_seed in found.items() if _shared(list(by_seed.values()))}
+    shared = _shared([curve for by_seed in drawn.values() for curve in by_seed.values()])
+    if len(drawn) < 2 or not shared:
+        return ""
+    at = shared[-1]
+    values = {name: {seed: curve[at] for seed, curve in by_seed.items()} for name, by_seed in drawn.items()}
+    better, how = ("lower", "lowest") if lower_is_better else ("higher", "highest")
+    whole = all(_shared(list(by_seed.values()))[-1] == at for by_seed in drawn.values())
+    said = f"ends {how}" if whole else f"is {how} at {x} {at:g}, the last that all have"
+    return f": {_ranked(values, better)[0]} {said}{_not_told(values, better)}"
 
 
 def _differences(found: Mapping[str, Curves], against: str) -> dict[str, Curves]:

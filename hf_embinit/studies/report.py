@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from ..records import is_finished, write_text
 from .figures import Ranking, plot_bars, plot_mean_curves, plot_rankings
 from .scheduling import Launch, estimate_seconds, outcome_of
-from .scores import Scores, gather
+from .scores import Scores, gather, has_diverged
 from .study import Study, list_studies, load_study
 from .tables import csv_table, latex_table, markdown
 
@@ -118,10 +118,13 @@ def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str
 def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
     metric = study.file.figure["metric"]
     panels: dict[str, dict[str, dict[int, list[dict]]]] = {}
+    left_out = 0
     for s in scores:
+        kept = [r for r in s.records.values() if not has_diverged(r)]
+        left_out += len(s.records) - len(kept)
         histories = {
             r["arguments"]["seed"]: r["history"]
-            for r in s.records.values()
+            for r in kept
             if any(row.get(metric) is not None for row in r["history"])
         }
         if histories:
@@ -137,7 +140,7 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
         lower = study.file.figure.get("better") == "lower"
         plot_mean_curves(
             panels, path, metric=metric, label=label, x=x, title=study.title,
-            against=against, lower_is_better=lower,
+            against=against, lower_is_better=lower, left_out=left_out,
         )  # fmt: skip
     return bool(panels)
 

@@ -161,6 +161,39 @@ def test_curves_against_a_row_are_paired_by_seed(monkeypatch, tmp_path) -> None:
     assert drawn[2].axes[0].get_title() == "A: b ends highest"
 
 
+def test_a_run_that_diverged_is_no_curve_and_shortens_none(finished, monkeypatch, tmp_path) -> None:
+    drawn = []
+    monkeypatch.setattr(
+        study_figures, "save_figure", lambda figure, path, title: drawn.append(figure) or path
+    )
+    study, launch = finished
+    study.file.figure = {"kind": "curves", "metric": "acc"}
+    lost = launch.folder(study.cells[0].runs[1])  # low, seed 2
+    record = json.loads((lost / "results.json").read_text())
+    record["history"] = [{"epoch": 1.0, "acc": 0.9}, {"epoch": 2.0, "validation_loss": None, "acc": None}]
+    (lost / "results.json").write_text(json.dumps(record))
+    study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    ax = drawn[0].axes[0]
+    lines = {line.get_label(): list(line.get_xdata()) for line in ax.lines}
+    assert lines == {"Low (n=1)": [1.0, 2.0], "High (n=2)": [1.0, 2.0]}
+    assert ax.get_title() == "A: High ends highest, not told from Low"
+    assert drawn[0].get_supxlabel().endswith("Runs that diverged and are left out: 1.")
+
+
+def test_rows_are_compared_at_the_last_step_of_all_of_them(monkeypatch, tmp_path) -> None:
+    drawn = []
+    monkeypatch.setattr(study_figures, "save_figure", lambda figure, *rest: drawn.append(figure))
+    rows = {
+        "short": {seed: [{"step": 1, "acc": 0.5 + seed / 100}] for seed in (1, 2)},
+        "long": {seed: [{"step": i, "acc": 0.1 * i + seed / 100} for i in (1, 9)] for seed in (1, 2)},
+    }
+    plot_mean_curves({"A": rows}, tmp_path / "x.png", metric="acc", label="acc", x="step")
+    assert drawn[0].axes[0].get_title() == "A: short is highest at step 1, the last that all have"
+    apart = {**rows, "late": {1: [{"step": 99, "acc": 1.0}]}}
+    plot_mean_curves({"A": apart}, tmp_path / "x.png", metric="acc", label="acc", x="step")
+    assert drawn[1].axes[0].get_title() == "A"
+
+
 def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(finished, tmp_path) -> None:
     rows = {
         "far": [{1: 0.1, 2: 0.12}, {}],
