@@ -56,10 +56,14 @@ class Arguments:
     max_runs: CountOrZero | None = flag(None, "Start at most this many runs; 0 only writes the table.")
     smoke: bool = flag(False, "Tiny models on embedded data: does all of it work?")
     retry_failed: bool = flag(False, "Run those again that failed twice before.")
-    data_dir: str | None = flag(None, "Folder with a sub-folder for each data set. Default: HF_EMBINIT_DATA.")
+    data_dir: str | None = flag(
+        None,
+        "Folder with a sub-folder for each data set; runs on another one are other runs. Default: "
+        "HF_EMBINIT_DATA.",
+    )
     workers: Count = flag(1, "Runs at a time on this machine; GPUs are shared evenly.")
     accelerate_config: str | None = flag(
-        None, "accelerate's config file: DDP, FSDP or DeepSpeed inside each run."
+        None, "accelerate's config file: DDP, FSDP or DeepSpeed inside each run; other ones make other runs."
     )
     slurm: bool = flag(False, "Print a SLURM array script for the missing runs.")
     cluster: str | None = flag(

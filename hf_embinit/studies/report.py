@@ -40,7 +40,7 @@ def waiting_text(study: Study, launch: Launch) -> str | None:
         run.name
         for run in study.runs
         if outcome_of(run, launch).status in ("not run", "begun")
-        and any(not is_finished(launch.root / "runs" / name) for name in run.needs)
+        and any(not is_finished(launch.folder_of(name)) for name in run.needs)
     ]
     if not waiting:
         return None

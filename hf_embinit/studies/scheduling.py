@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -24,11 +25,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..errors import DataNotFoundError, RunFolderError
+from ..files import file_sha256
 from ..records import is_finished, list_checkpoints, write_json
 from .study import RUN_PREFIX, Run, Study
 
@@ -69,16 +72,33 @@ class Launch:
         if self.accelerate_config is not None and not Path(self.accelerate_config).is_file():
             raise DataNotFoundError(f"--accelerate_config {self.accelerate_config} is no file")
 
+    @cached_property
+    def suffix(self) -> str:
+        """End of the names of all run folders: a digest of the path of the data folder and of the content of
+        accelerate's config file, since results on others are other results; empty where neither is given."""
+        given = {}
+        if self.data_dir is not None:
+            given["data_dir"] = str(Path(self.data_dir).resolve())
+        if self.accelerate_config is not None:
+            given["accelerate_config"] = file_sha256(self.accelerate_config)
+        text = json.dumps(given, sort_keys=True)
+        return f"-{hashlib.sha256(text.encode()).hexdigest()[:8]}" if given else ""
+
+    def folder_of(self, name: str) -> Path:
+        """The folder of the run of that name."""
+        return self.root / "runs" / f"{name}{self.suffix}"
+
     def folder(self, run: Run) -> Path:
         """The run's folder."""
-        return self.root / "runs" / run.name
+        return self.folder_of(run.name)
 
     def arguments(self, run: Run) -> dict[str, Any]:
         """The run's arguments and seed, with the paths of the files of other runs filled in."""
         arguments = {**run.arguments, "seed": run.seed}
         for key, value in arguments.items():
             if isinstance(value, str) and value.startswith(RUN_PREFIX):
-                arguments[key] = str(self.root / "runs" / value.removeprefix(RUN_PREFIX))
+                recipe, name, path = value.removeprefix(RUN_PREFIX).split("/", 2)
+                arguments[key] = str(self.folder_of(f"{recipe}/{name}") / path)
         return arguments
 
     def command(self, run: Run) -> list[str]:
@@ -124,7 +144,7 @@ def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
     for key, value in launch.arguments(run).items():
         found, given = arguments.get(key), str(run.arguments.get(key))
         if given.startswith(RUN_PREFIX):  # the folder of both may have moved since
-            name = Path("runs", given.removeprefix(RUN_PREFIX)).parts
+            name = Path(value).relative_to(launch.root).parts
             same = Path(str(found)).parts[-len(name) :] == name
         else:
             same = _same(found, value)
@@ -351,7 +371,7 @@ def run_here(
 def stages(runs: Sequence[Run], launch: Launch) -> Iterator[list[Run]]:
     """First the runs that read no files of other runs, then those whose files are finished by then."""
     yield [run for run in runs if not run.needs]
-    yield [run for run in runs if run.needs and all(is_finished(launch.root / "runs" / n) for n in run.needs)]
+    yield [run for run in runs if run.needs and all(is_finished(launch.folder_of(n)) for n in run.needs)]
 
 
 def _gpus() -> list[str]:

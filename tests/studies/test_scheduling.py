@@ -170,6 +170,26 @@ def test_another_version_is_another_run(toy, monkeypatch) -> None:
     assert run.name != before
 
 
+def test_other_data_or_another_accelerate_config_is_another_run(toy, tmp_path) -> None:
+    name, launch = toy
+    Path(name).write_text(STUDY.replace("{bonus: 20}", '{model: "run:a/low/x"}'))
+    low, high = load_study(name, seeds=1, only=["a"]).runs
+    assert launch.folder(low) == launch.root / "runs" / low.name  # nothing given
+    for place in ("one", "two"):
+        (tmp_path / f"{place}.yaml").write_text("num_processes: 2\n")
+    one, two = (replace(launch, data_dir=str(tmp_path / place)) for place in ("one", "two"))
+    ddp, same = (replace(launch, accelerate_config=str(tmp_path / f"{x}.yaml")) for x in ("one", "two"))
+    assert ddp.folder(low) == same.folder(low)
+    assert one.folder(low) == replace(one, data_dir=f"{tmp_path}/two/../one").folder(low)
+    (tmp_path / "two.yaml").write_text("num_processes: 4\n")
+    four = replace(same)
+    assert len({each.folder(low) for each in (launch, one, two, ddp, four)}) == 5
+    assert execute(low, one).executed and not execute(low, one).executed
+    assert run_here([low, high], two)[0].executed and outcome_of(low, launch).status == "not run"
+    assert outcome_of(high, two).status == "finished" and outcome_of(high, one).status == "not run"
+    assert two.arguments(high)["model"] == str(two.folder(low) / "x")
+
+
 def test_a_full_disk_is_one_clear_error(toy, monkeypatch) -> None:
     name, launch = toy
     runs = load_study(name, only=["a"]).runs
