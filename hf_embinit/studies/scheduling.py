@@ -92,6 +92,10 @@ class Launch:
         """The run's folder."""
         return self.folder_of(run.name)
 
+    def checkpoints(self, run: Run) -> list[Path]:
+        """Those that the run can go on from, beside its record."""
+        return list_checkpoints((self.folder(run) / run.results).parent)
+
     def arguments(self, run: Run) -> dict[str, Any]:
         """The run's arguments and seed, with the paths of the files of other runs filled in."""
         arguments = {**run.arguments, "seed": run.seed}
@@ -176,7 +180,7 @@ def outcome_of(run: Run, launch: Launch) -> Outcome:
     error = _state(folder).get("error")
     if error:
         return Outcome(run, "failed", error)
-    return Outcome(run, "begun" if list_checkpoints(folder) else "not run")
+    return Outcome(run, "begun" if launch.checkpoints(run) else "not run")
 
 
 def missing_runs(study: Study, launch: Launch, *, retry_failed: bool = False) -> list[Run]:
@@ -281,7 +285,7 @@ def _attempts(run: Run, launch: Launch, lock: int, environment: Mapping[str, str
     if launch.threads is not None:
         env["OMP_NUM_THREADS"] = str(launch.threads)
     for _ in range(2):
-        resume = ["--resume_from_checkpoint", "last"] if list_checkpoints(folder) else []
+        resume = ["--resume_from_checkpoint", "last"] if launch.checkpoints(run) else []
         start = time.perf_counter()
         with open(folder / LOG_NAME, "ab") as log:
             log_start = log.tell()
@@ -294,7 +298,7 @@ def _attempts(run: Run, launch: Launch, lock: int, environment: Mapping[str, str
         error = "" if finished else _error(folder / LOG_NAME, log_start, code)
         write_json(folder / STATE_NAME, {"command": command, "wall_seconds": seconds, "error": None})
         if finished:
-            for checkpoint in list_checkpoints(folder):  # the best model is in the folder itself
+            for checkpoint in launch.checkpoints(run):  # the best model is in the folder itself
                 shutil.rmtree(checkpoint, ignore_errors=True)
             return Outcome(run, "finished", executed=True)
         if "No space left on device" in error or shutil.disk_usage(folder).free < _FREE_BYTES:

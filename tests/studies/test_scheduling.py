@@ -71,8 +71,14 @@ def test_a_failed_run_is_retried_once_then_marked(toy) -> None:
     assert "failed / 11.5 (0.7)" in page and "--fail was asked for" in page
 
 
-def test_a_killed_run_goes_on_and_its_checkpoints_go(toy, tmp_path) -> None:
+@pytest.mark.parametrize("place", ["", "in/"])
+def test_a_killed_run_goes_on_and_its_checkpoints_go(toy, tmp_path, place) -> None:
     name, launch = toy
+    if place:  # the recipe trains in a folder of its folder
+        Path(name).write_text(f"{STUDY}results: {place}results.json\n")
+        recipe = RECIPE.replace('"checkpoint-1"', '"in/checkpoint-1"').replace('"results', '"in/results')
+        recipe = recipe.replace("mkdir(", "mkdir(parents=True, ")
+        (launch.recipes / "toy.py").write_text(textwrap.dedent(recipe % __version__))
     go = tmp_path / "go"
     (run,) = load_study(name, seeds=1, only=["a/low"], overrides=[f"wait_for={go}"]).runs
     import threading
@@ -80,7 +86,7 @@ def test_a_killed_run_goes_on_and_its_checkpoints_go(toy, tmp_path) -> None:
     outcomes = []
     worker = threading.Thread(target=lambda: outcomes.append(execute(run, launch)))
     worker.start()
-    while not (launch.folder(run) / "checkpoint-1" / "trainer_state.json").exists():
+    while not (launch.folder(run) / f"{place}checkpoint-1" / "trainer_state.json").exists():
         time.sleep(0.01)
     assert outcome_of(run, launch).status == "running"
     os.kill(int(starts(launch, run)[0].split()[0]), signal.SIGKILL)
@@ -90,7 +96,7 @@ def test_a_killed_run_goes_on_and_its_checkpoints_go(toy, tmp_path) -> None:
     worker.join(30)
     assert [o.status for o in outcomes] == ["finished"]
     assert [line.split()[1] for line in starts(launch, run)] == ["None", "last"]
-    assert not list(launch.folder(run).glob("checkpoint-*"))
+    assert not list(launch.folder(run).rglob("checkpoint-*"))
 
 
 def test_a_killed_driver_leaves_its_run_alone_and_the_next_one_waits_its_turn(toy, tmp_path) -> None:
