@@ -134,6 +134,20 @@ def _refuse_odd_table(table: Table) -> None:
             )
 
 
+def _refuse_hidden_head(model: PreTrainedModel, tables: list[Table], head: Any) -> None:
+    """Raises `UnsupportedModelError` where no table is found in the head that a model names, or around it."""
+    if not isinstance(head, nn.Module):
+        return
+    places = [p for t in tables if t.role == "output" for tied in (t.tied, *t.bias) for p in tied.locations]
+    if any(_holds(head, p.module) or _holds(p.module, head) for p in places):
+        return
+    raise UnsupportedModelError(
+        f"the head of {type(model).__name__}, a {type(head).__name__}, has no single table of "
+        f"{tables[0].num_embeddings} rows, and would not grow with the input embeddings: let "
+        f"get_output_embeddings() give the module whose weight makes the logits"
+    )
+
+
 def discover(model: PreTrainedModel) -> list[Table]:
     """All tables of `model`. Raises `UnsupportedModelError` when it has none, or one in disguise."""
     _refuse_odd_models(model)
@@ -142,9 +156,11 @@ def discover(model: PreTrainedModel) -> list[Table]:
     tables += _output_tables(model, tensors, tables)
     _count_extra_rows(model, tables)
     tables += _per_layer_tables(model, tensors, tables)
-    _attach_biases(tensors, tables)
+    head = _accessor(model, "get_output_embeddings")
+    _attach_biases(tensors, tables, head)
     for table in tables:
         _refuse_odd_table(table)
+    _refuse_hidden_head(model, tables, head)
     return tables
 
 
@@ -159,6 +175,19 @@ def _accessor(model: Any, name: str) -> Any:
 def _matrix(module: Any) -> bool:
     weight = getattr(module, "weight", None)
     return isinstance(module, nn.Module) and isinstance(weight, Tensor) and len(shape_of(weight)) == 2
+
+
+def _holds(module: nn.Module, inner: Any) -> bool:
+    return any(inner is one for one in module.modules())
+
+
+def _head_of(model: Any) -> Any:
+    """The matrix that a model names as its head, or the one inside what it names, such as `nn.Sequential`."""
+    named = _accessor(model, "get_output_embeddings")
+    if not isinstance(named, nn.Module) or _matrix(named):
+        return named
+    inside = [module for module in named.modules() if _matrix(module)]
+    return inside[0] if len(inside) == 1 else None
 
 
 def _embedding_of(model: Any) -> nn.Module | None:
@@ -260,13 +289,14 @@ def _output_tables(
     target: Side = "target" if any(t.side == "target" for t in inputs) else "shared"
     rows = next((t.num_embeddings for t in inputs if t.side == target), inputs[0].num_embeddings)
     heads: list[tuple[nn.Module, int]] = []
-    accessor: Any = _accessor(model, "get_output_embeddings")
-    if _matrix(accessor) and id(accessor.weight) in tensors:
-        shape = shape_of(accessor.weight)
-        heads.append((accessor, 1 if shape[0] != rows and shape[1] == rows else 0))
-        rows = min(rows, shape[heads[0][1]])
+    head: Any = _head_of(model)
+    if _matrix(head) and id(head.weight) in tensors:
+        shape = shape_of(head.weight)
+        if rows in shape or shape[0] != inputs[0].embedding_dim:  # else hidden states, as DeBERTa's `dense`
+            heads.append((head, 1 if shape[0] != rows and shape[1] == rows else 0))
+            rows = min(rows, shape[heads[0][1]])
     for inner in model.modules():
-        head: Any = _accessor(inner, "get_output_embeddings") if isinstance(inner, PreTrainedModel) else None
+        head = _head_of(inner) if isinstance(inner, PreTrainedModel) else None
         if _matrix(head) and shape_of(head.weight)[0] == rows and not any(head is h for h, _ in heads):
             heads.append((head, 0))
     parent = next((_location(tensors[id(h.weight)], h).name.rsplit(".", 2)[0] for h, _ in heads), None)
@@ -332,7 +362,7 @@ def _per_layer_tables(
     return found
 
 
-def _attach_biases(tensors: dict[int, TiedTensor], tables: list[Table]) -> None:
+def _attach_biases(tensors: dict[int, TiedTensor], tables: list[Table], head: Any) -> None:
     """Gives every output table the biases of its module and of the modules around it."""
     outputs = [t for t in tables if t.role == "output"]
     taken: set[int] = set()
@@ -345,12 +375,13 @@ def _attach_biases(tensors: dict[int, TiedTensor], tables: list[Table]) -> None:
                 taken.add(id(tied))
                 tied.dim = len(shape_of(tied.tensor)) - 1
                 table.bias.append(tied)
-    if not outputs:  # Perceiver multiplies with its input table; a module without weights adds the bias
+    if not outputs:  # Perceiver, DeBERTa: the input table, and the bias of a module without a matrix
         main = tables[0]
         for tied in tensors.values():
             owner = tied.locations[0].module
             size = getattr(owner, "vocab_size", None)
-            if _is_bias(tied, main.num_embeddings) and not _matrix(owner) and size == main.num_embeddings:
+            adds = size == main.num_embeddings or (_matrix(head) and _holds(owner, head))
+            if _is_bias(tied, main.num_embeddings) and not _matrix(owner) and adds:
                 tables.append(
                     Table(main.tied, "output", main.side, main.name, [tied], location=main.location)
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers
 from builders import architectures
 from builders.tiny_models import (
     SEQ2SEQ,
@@ -253,6 +254,62 @@ def test_refusals_leave_the_model_alone() -> None:
     )
     with pytest.raises(UnsupportedModelError, match=r"lm_head.*quantised"):
         EmbeddingTables(quantised)
+
+
+class InFloat32(nn.Sequential):
+    """What notebooks of QLoRA put around a head."""
+
+    def forward(self, x):
+        return super().forward(x).float()
+
+
+def wrapped(model, around):
+    model.lm_head = around(model.lm_head)
+    return model
+
+
+@pytest.mark.parametrize("build", [llama, lambda: bart(tie_word_embeddings=False), gpt2])
+def test_a_head_inside_another_module_grows_too(build) -> None:
+    model, plain = wrapped(build(), InFloat32), build()
+    EmbeddingTables(model).resize(V + 3)
+    EmbeddingTables(plain).resize(V + 3)
+    assert model.lm_head[0].weight.shape == plain.lm_head.weight.shape == (V + 3, 16)
+    ids = torch.tensor([[1, 5, V + 2]])
+    assert model(input_ids=ids, labels=ids).logits.shape == (1, 3, V + 3)
+    padded = llama()
+    padded.lm_head = InFloat32(nn.Linear(16, 64, bias=False))
+    tables = EmbeddingTables(padded)
+    assert [t.num_embeddings for t in tables.tables] == [V, 64]
+
+
+def test_a_head_in_which_no_table_is_found_is_refused() -> None:
+    class Computed(nn.Module):
+        def __init__(self, head):
+            super().__init__()
+            self.register_buffer("codes", head.weight.detach().to(torch.int8).flatten())
+
+    for head in (Computed, lambda head: InFloat32(nn.Linear(16, 8), nn.Linear(8, V + 1))):
+        with pytest.raises(UnsupportedModelError, match=r"no single table of 61 rows.*get_output_embeddings"):
+            EmbeddingTables(wrapped(llama(), head))
+
+
+@pytest.mark.parametrize("kind", ["Deberta", "DebertaV2"])
+def test_a_dense_layer_that_a_model_gives_as_its_head_is_none(kind) -> None:
+    """Not `legacy`, the head is the input table and a bias, and `get_output_embeddings` the layer before."""
+    config = getattr(transformers, f"{kind}Config")(**SMALL, legacy=False)
+    model = getattr(transformers, f"{kind}ForMaskedLM")(config).eval()
+    words = f"{kind[:7].lower()}.embeddings.word_embeddings.weight"
+    bias = "lm_predictions.lm_head.bias"
+    assert summary(model) == [
+        (words, "input", "shared", None, []),
+        (words, "output", "shared", words, [bias]),
+    ]
+    old = model(input_ids=torch.tensor([[1, 5]])).logits
+    EmbeddingTables(model).resize(V + 3)
+    assert model.lm_predictions.lm_head.dense.weight.shape == (16, 16)
+    new = model(input_ids=torch.tensor([[1, 5]]), labels=torch.tensor([[1, V + 2]])).logits
+    torch.testing.assert_close(new[..., :V], old)
+    assert new.shape[-1] == V + 3 == model.config.vocab_size
 
 
 def test_models_that_fsdp1_has_flattened_are_refused(tmp_path) -> None:
