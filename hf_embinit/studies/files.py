@@ -158,11 +158,14 @@ def _read(path: Path) -> _Located:
     def mapping(loader: Any, node: Any) -> _Located:
         own: dict[str, int] = {}
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: a key must be a name")
             if key.value in own:
                 raise yaml.YAMLError(f"line {key.start_mark.line + 1}: {key.value!r} stands here twice")
             own[key.value] = key.start_mark.line + 1
         loader.flatten_mapping(node)  # what `<<` brings
-        located = _Located(loader.construct_mapping(node, deep=True))
+        pairs = {key.value: loader.construct_object(value, deep=True) for key, value in node.value}
+        located = _Located(pairs)  # by names as they are written: 100, no, true
         located.lines = {key.value: key.start_mark.line + 1 for key, _ in node.value} | own
         return located
 
@@ -188,6 +191,24 @@ def _check(given: Any, known: set[str], what: str, path: Path, line: int) -> Non
         kind = _TYPES.get(key)
         if kind and value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
             raise InvalidArgumentError(f"{path}, line {line}: {key!r} cannot be {value!r}")
+        if value is not None and (problem := _problem(key, value)):
+            raise InvalidArgumentError(f"{path}, line {line}: {problem}")
+
+
+def _problem(field: str, value: Any) -> str | None:
+    """What is wrong with a value of the right type; None when nothing is."""
+    if field == "seeds" and value < 1:
+        return f"'seeds' is 1 or more, not {value}"
+    if field == "values" and not value:
+        return "'values' needs one value or more, not []"
+    for name, given in value.items() if field in ("arguments", "grid", "smoke") else ():
+        if not name.isidentifier():
+            return f"{field!r} has names of flags, not {name!r}"
+        if name in OF_THE_DRIVER:
+            return f"{field!r} cannot have {name!r}, every run gets its own; use {OF_THE_DRIVER[name]}"
+        if field == "grid" and not (isinstance(given, list) and given):
+            return f"'grid' has a list of candidates for {name!r}, not {given!r}"
+    return None
 
 
 def _parts(raw: _Located, key: str, path: Path) -> Iterator[tuple[str, Part]]:

@@ -192,11 +192,15 @@ class _Expansion:
         parts = [self.file.part, self.file.columns[column], self.file.rows[row]]
         return parts + [p for pattern, p in self.file.patterns if fnmatchcase(f"{column}/{row}", pattern)]
 
-    def run(self, column: str, row: str, seed: int, point: Mapping[str, Any]) -> Run:
+    def run(
+        self, column: str, row: str, seed: int, point: Mapping[str, Any], readers: tuple[str, ...] = ()
+    ) -> Run:
+        """The run of a cell; `readers` are the cells that asked for it, since they read its files."""
         parts = self.parts(column, row)
+        cell = f"{column}/{row}"
         recipe = _last(parts, "recipe")
         if recipe is None:
-            raise InvalidArgumentError(f"{self.file.path}: cell {column}/{row} has no 'recipe'")
+            raise InvalidArgumentError(f"{self.file.path}: cell {cell} has no 'recipe'")
         arguments = {k: v for part in parts for k, v in part.arguments.items()}
         variables = {k: v for part in parts for k, v in part.variables.items()} | {"seed": seed}
         if self.smoke is not None:
@@ -205,18 +209,37 @@ class _Expansion:
             arguments |= {k: v for part in parts[1:] for k, v in part.smoke.items()}
         arguments |= {k: v for pattern, k, v in self.changes if selected(column, row, [pattern])}
         arguments |= point
-        try:
-            arguments = {k: _fill(v, variables) for k, v in arguments.items() if v is not None}
-            results = _fill(_last(parts, "results") or RESULTS_NAME, variables)
-        except KeyError as error:
-            raise InvalidArgumentError(
-                f"{self.file.path}: cell {column}/{row} uses {{{error.args[0]}}}, which no 'variables' define"
-            ) from None
+        arguments = {k: self.filled(cell, k, v, variables) for k, v in arguments.items() if v is not None}
+        results = self.filled(cell, "results", _last(parts, "results") or RESULTS_NAME, variables)
         for key, value in arguments.items():
             if isinstance(value, str) and value.startswith(RUN_PREFIX):
-                other_column, other_row, rest = value.removeprefix(RUN_PREFIX).split("/", 2)
-                arguments[key] = f"{RUN_PREFIX}{self.run(other_column, other_row, seed, {}).name}/{rest}"
+                *read, file = value.removeprefix(RUN_PREFIX).split("/", 2)
+                known = len(read) == 2 and read[0] in self.file.columns and read[1] in self.file.rows
+                if not known or "/".join(read) in (*readers, cell):
+                    raise InvalidArgumentError(
+                        f"{self.file.path}: cell {cell}: {key} cannot be {value!r}; expected run:<column>/"
+                        f"<row>/<file>, with a cell that reads no files of this one. Columns: "
+                        f"{', '.join(self.file.columns)}; rows: {', '.join(self.file.rows)}"
+                    )
+                other = self.run(read[0], read[1], seed, {}, (*readers, cell))
+                arguments[key] = f"{RUN_PREFIX}{other.name}/{file}"
         return Run(recipe, arguments, seed, results)
+
+    def filled(self, cell: str, key: str, value: Any, variables: Mapping[str, Any]) -> Any:
+        """An argument of a cell with its variables."""
+        try:
+            filled = _fill(value, variables)
+            json.dumps(filled, sort_keys=True)  # the name of the run is made of it
+            return filled
+        except KeyError as error:
+            raise InvalidArgumentError(
+                f"{self.file.path}: cell {cell} uses {{{error.args[0]}}}, which no 'variables' define"
+            ) from None
+        except (AttributeError, IndexError, TypeError, ValueError) as error:
+            raise InvalidArgumentError(
+                f"{self.file.path}: cell {cell}: {key} cannot be {value!r} ({error}); expected a text, a "
+                "number, a list or a mapping; in a text {name} is a variable, and {{ and }} are braces"
+            ) from None
 
 
 def _last(parts: Sequence[Part], name: str) -> Any:
@@ -247,4 +270,10 @@ def _override(text: str) -> tuple[str, str, Any]:
         )
     if key in OF_THE_DRIVER:
         raise InvalidArgumentError(f"--set {text!r}: every run gets its own {key}; use {OF_THE_DRIVER[key]}")
-    return pattern or "*", key, yaml.safe_load(value)
+    try:
+        return pattern or "*", key, yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise InvalidArgumentError(
+            f"--set {text!r}: {value!r} is no YAML; a text that looks like it takes quotes, as in "
+            f"--set '{name}=\"{value}\"'"
+        ) from None

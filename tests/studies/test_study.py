@@ -128,6 +128,11 @@ def test_only_seeds_and_overrides(toy) -> None:
         ({"overrides": ["zzz:lr=1"]}, "no cell of toy matches 'zzz'"),
         ({"overrides": ["seed=5"]}, "--set 'seed=5': every run gets its own seed; use --seeds"),
         ({"overrides": ["a/*:output_dir=x"]}, "every run gets its own output_dir; use --output_dir"),
+        ({"overrides": ["vectors=@x"]}, "--set 'vectors=@x': '@x' is no YAML; a text that looks like it"),
+        ({"overrides": ["dataset={a"]}, """as in --set 'dataset="{a"'"""),
+        ({"overrides": ['x="{"']}, "cell a/low: x cannot be '{' (Single '{' encountered"),
+        ({"overrides": ["x={1: a, b: c}"]}, "x cannot be {1: 'a', 'b': 'c'} ("),
+        ({"overrides": ["x=2026-01-01"]}, "x cannot be datetime.date(2026, 1, 1) ("),
         ({"seeds": 0}, "--seeds 0"),
     ],
 )
@@ -154,6 +159,16 @@ def test_an_unknown_study_is_named_with_the_nearest() -> None:
         ("title: A toy", "title: A toy\ncompare: boxes", 2, "'compare' is rows or columns"),
         ("title: A toy", "title: A toy\nagainst: middle", 2, "'against' is low or high, not 'middle'"),
         ("seeds: 2", "seeds: 2\nseeds: 3", 6, "'seeds' stands here twice"),
+        ("seeds: 2", "seeds: 0", 5, "'seeds' is 1 or more, not 0"),
+        ("seeds: 2", "seeds: -1", 5, "'seeds' is 1 or more, not -1"),
+        ("{title: A, arg", "{title: A, values: [], arg", 10, "'values' needs one value or more, not []"),
+        ("box: One}", "box: One, grid: {lr: 1}}", 13, "'grid' has a list of candidates for 'lr', not 1"),
+        ("box: One}", "box: One, grid: {lr: []}}", 13, "'grid' has a list of candidates for 'lr', not []"),
+        ("box: One}", "box: One, grid: {init: xavier}}", 13, "candidates for 'init', not 'xavier'"),
+        ("{task: t}", "{task: t, 1: x}", 4, "'arguments' has names of flags, not '1'"),
+        ("{task: t}", "{task: t, true: x, 3 4: y}", 4, "'arguments' has names of flags, not '3 4'"),
+        ("{task: t}", "{task: t, [a]: x}", 4, "a key must be a name"),
+        ("{task: t}", "{task: t, seed: 5}", 4, "'arguments' cannot have 'seed', every run gets its own"),
     ],
 )
 def test_a_wrong_study_file_is_an_error_with_its_line(toy, old, new, line, sentence) -> None:
@@ -172,6 +187,21 @@ def test_a_wrong_study_file_is_an_error_with_its_line(toy, old, new, line, sente
         ("[11.5 (0.7), 2]", "[11.5]", "has 1 numbers for low, a, the cell has 2 values"),
         ("{score: 10}", '{score: "{many}"}', "uses {many}"),
         ("recipe: toy.py\n", "", "has no 'recipe'"),
+        ("{score: 10}", '{score: "{"}', "cell a/low: score cannot be '{' (Single '{'"),
+        ("{score: 10}", '{score: ["{}"]}', "cell a/low: score cannot be ['{}'] ("),
+        (
+            "{bonus: 20}",
+            "{model: run:a/low}",
+            "model cannot be 'run:a/low'; expected run:<column>/<row>/<file>",
+        ),
+        ("{bonus: 20}", "{model: run:c/low/x}", "model cannot be 'run:c/low/x'"),
+        (
+            "{bonus: 20}",
+            "{model: run:a/lower/x}",
+            "with a cell that reads no files of this one. Columns: a, b;",
+        ),
+        ("{bonus: 20}", "{model: run:a/high/x}", "cell a/high: model cannot be 'run:a/high/x'"),
+        ("{task: t}", "{model: run:b/low/x}", "cell b/low: model cannot be 'run:b/low/x'"),
         (STUDY, "just text", "holds no mapping"),
         (STUDY, "a: [", "is not a study"),
     ],
@@ -180,6 +210,16 @@ def test_a_study_that_does_not_fit_together(toy, old, new, sentence) -> None:
     Path(toy[0]).write_text(STUDY.replace(old, new))
     with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
         load_study(toy[0])
+
+
+def test_names_of_columns_and_rows_are_as_they_are_written(toy) -> None:
+    text = (
+        STUDY.replace("  a: {", "  0x10: {").replace("{a: [11", "{0x10: [11").replace("{a: [31", "{0x10: [31")
+    )
+    Path(toy[0]).write_text(text.replace("  low: {", "  no: {"))
+    study = load_study(toy[0])
+    assert list(study.columns) == ["0x10", "b"] and list(study.rows) == ["no", "high"]
+    assert study.cells[0].paper[0] == (11.5, 0.7, "11.5 (0.7)")
 
 
 def test_run_folders_have_names_that_every_disk_takes() -> None:
