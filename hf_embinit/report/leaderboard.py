@@ -18,10 +18,13 @@ Verdict = Literal["ahead", "level", "behind", "unknown"]
 VERDICTS: dict[Verdict, str] = {
     "ahead": "told apart from all others",
     "level": "first, or not told from the first",
-    "behind": "told apart from the first",
+    "behind": "told apart from the first, which the same runs chose: of many rows a few are so by chance",
     "unknown": "one seed, or nothing to compare",
 }
-"""What is said of a row: by the 95% t intervals of paired differences over the seeds that two rows share."""
+"""What is said of a row: by the 95% t intervals of paired differences over the seeds that two rows share.
+
+The first is chosen by the same runs, so of many equal rows more are called behind than the level says.
+"""
 _APART = "a trained model, taken apart"
 _HELD_OUT = ("test_", "validation_")
 

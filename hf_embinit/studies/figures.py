@@ -191,7 +191,10 @@ def _ranked(rows: Mapping[str, Mapping[int, float]], better: str) -> list[str]:
 
 def _not_told(rows: Mapping[str, Mapping[int, float]], better: str) -> str:
     """The end of a sentence on the best row: those that cannot be told from it, since the 95% t interval of
-    their difference over the seeds that both have holds 0, or there is none."""
+    their difference over the seeds that both have holds 0, or there is none.
+
+    The same numbers chose the best row, so with many rows a few are told from it by chance.
+    """
     first, *others = _ranked(rows, better)
     best = rows[first]
     if len(best) == 1:

@@ -134,7 +134,8 @@ def row(page: Page, init: str, score: str) -> list[str]:
     return found
 
 
-def test_each_row_says_what_can_be_told(page: Page) -> None:
+def test_each_row_says_what_can_be_told(page: Page, text: str) -> None:
+    assert "<b>behind</b>: told apart from the first, which the same runs chose: of many rows a few" in text
     place, _, _, told, interval, n = row(page, "glove_xavier", "31.17")
     assert (place, n) == ("1", "3") and interval == "28.04 to 34.29"  # 31.17 ± 4.303 * 1.258 / sqrt(3)
     assert told == "level first; 1 of 2 others cannot be told from it"
