@@ -93,7 +93,8 @@ def load_adapter(
     Grows the tables of `base` to the adapter's size, puts its rows in, and gives what
     `PeftModel.from_pretrained` makes of it; `options` are that function's. `adapter` is a folder or a Hub id,
     `base` a loaded model or, to be merged and written by `save_checkpoint`, one of `open_checkpoint`.
-    A base that has grown alike already, up to some event of the adapter's manifest, is as good.
+    A base that has grown alike already, up to some event of the adapter's manifest, is as good. Of what holds
+    a model, such as a SentenceTransformer, that model gets both, and what holds it runs with them.
 
     Raises:
         DataNotFoundError: `adapter` has no vocabulary with it.
@@ -102,7 +103,8 @@ def load_adapter(
     """
     manifest, rows = _read(adapter, revision)
     grow(base, manifest, rows, str(adapter))
-    let_heads_tell_their_bias(unwrap(base))
+    base = unwrap(base)
+    let_heads_tell_their_bias(base)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f".*{HINT}")
         model = attach_adapter(base, adapter, revision=revision, **options)

@@ -52,6 +52,30 @@ def folder(tmp_path):
     return tmp_path
 
 
+def test_an_adapter_is_loaded_into_the_model_of_a_sentence_transformer(
+    sentence_transformers, folder, tmp_path
+) -> None:
+    from peft import get_peft_model
+
+    def load():
+        return sentence_transformers.SentenceTransformer(str(folder / "encoder"), device="cpu")
+
+    m = load()
+    new = expand_vocabulary(m, m.tokenizer, NEW, "mean_cov", prefixes=()).token_ids
+    inner = unwrap(m)
+    config = hf_embinit.peft_config_for_new_tokens(inner, new, target_modules=["query"])
+    trained = get_peft_model(inner, config)
+    for name, parameter in trained.named_parameters():
+        parameter.data += 0.1 * ("lora_B" in name)
+    trained.save_pretrained(str(tmp_path / "adapter"))
+    expected = torch.as_tensor(m.encode(["a zyxomma sees a qorvex"]))
+    again = load()
+    again.tokenizer.add_tokens(NEW)
+    loaded = hf_embinit.load_adapter(again, tmp_path / "adapter")
+    assert loaded.get_base_model() is unwrap(again)
+    assert torch.equal(torch.as_tensor(again.encode(["a zyxomma sees a qorvex"])), expected)
+
+
 @pytest.mark.parametrize("kind", ["SentenceTransformer", "CrossEncoder"])
 def test_sentence_transformers_are_grown_pruned_and_saved_by_themselves(
     sentence_transformers, kind, folder, tmp_path
