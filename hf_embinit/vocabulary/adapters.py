@@ -109,15 +109,25 @@ def load_adapter(
         warnings.filterwarnings("ignore", message=f".*{HINT}")
         model = attach_adapter(base, adapter, revision=revision, **options)
     check_nothing_left_out(model, adapter, revision)
+    carry_vocabulary(model)
     return model
 
 
 @checked
 def carry_vocabulary(model: PeftModel) -> None:
-    """Makes every later `model.save_pretrained(folder)` write the vocabulary beside the adapter."""
+    """Makes every later `model.save_pretrained(folder)` write the vocabulary beside each adapter, also beside
+    those that are added later."""
     base = unwrap(model)
     for config in model.peft_config.values():
         carry_by_config(config, base)
+    model.save_pretrained = MethodType(save_adapters, model)  # type: ignore[method-assign]
+
+
+def save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """What the model's class saves, with the vocabulary beside each adapter that it has by now."""
+    for config in self.peft_config.values():
+        carry_by_config(config, unwrap(self))
+    return type(self).save_pretrained(self, *args, **kwargs)
 
 
 def carry_by_config(config: PeftConfig, model: PreTrainedModel) -> None:

@@ -189,6 +189,27 @@ def test_a_base_that_has_grown_alike_is_as_good(adapter) -> None:
     assert len(hf_embinit.read_manifest(loaded.get_base_model())) == 1
 
 
+def test_a_loaded_adapter_is_saved_with_its_vocabulary_again(adapter, tmp_path) -> None:
+    folder, base_class = adapter
+    loaded = load_adapter(base_class.from_pretrained(folder / "base"), folder / "adapter", is_trainable=True)
+    quietly(loaded.save_pretrained, tmp_path / "again")
+    again = load_adapter(base_class.from_pretrained(folder / "base"), tmp_path / "again")
+    ids = torch.tensor([[5, 320, 7, 321]])
+    assert torch.equal(logits(again.eval(), ids), logits(loaded.eval(), ids))
+
+
+def test_adapters_that_are_added_later_carry_it_too(tmp_path) -> None:
+    m, t = saved_base("gpt2", tmp_path / "base")
+    expand_vocabulary(m, t, NEW, "mean_cov", prefixes=())
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    carry_vocabulary(wrapped)
+    wrapped.add_adapter("two", LoraConfig(target_modules=["c_proj"], fan_in_fan_out=True))
+    for one in (wrapped, copy.deepcopy(wrapped)):
+        quietly(one.save_pretrained, tmp_path / "adapters")
+        for place in (tmp_path / "adapters", tmp_path / "adapters" / "two"):
+            (place / MANIFEST).unlink()
+
+
 def refused(base, folder, match) -> None:
     state, config = copy.deepcopy(base.state_dict()), base.config.to_dict()
     with pytest.raises(InvalidArgumentError, match=match):
