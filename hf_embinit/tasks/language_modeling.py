@@ -244,8 +244,8 @@ def continuations(
 
 def spread_blocks(blocks: Dataset, count: int) -> Dataset:
     """`count` of the blocks, evenly spread over the text; all of them when `count` is 0."""
-    step = max(1, len(blocks) // count) if count else 1
-    return blocks.select(range(0, len(blocks), step)[: count or None])
+    count = min(count, len(blocks)) or len(blocks)
+    return blocks.select([i * len(blocks) // count for i in range(count)])
 
 
 def token_counts(blocks: Dataset, vocab_size: int) -> Tensor:

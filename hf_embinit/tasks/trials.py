@@ -48,7 +48,7 @@ def text_trial(model: Any, tokenizer: Any, sources: Sequence[str], count: int, *
     drawn from `sources`, each `<file>:<column>` (also below `HF_EMBINIT_DATA`)."""
     if sources:
         known = [text.strip() for one in sources for text in load_texts(_find(one))]
-        known = [text[:_LONGEST].rpartition(" ")[0] for text in known if len(text) >= _SHORTEST]
+        known = [_beginning(text) for text in known if len(text) >= _SHORTEST]
         if len(known) < count:
             raise InvalidArgumentError(
                 f"--num_texts {count}: {' '.join(sources)} has {len(known)} texts of {_SHORTEST} characters"
@@ -65,6 +65,14 @@ def text_trial(model: Any, tokenizer: Any, sources: Sequence[str], count: int, *
     rest = texts[count // 5 :]
     used = _digests(train={"text": rest}, test={"text": held_out})
     return Trial("bits_per_byte", score, rest, held_out, used)
+
+
+def _beginning(text: str) -> str:
+    """The text, or the whole words of what is read of it."""
+    if len(text) <= _LONGEST:
+        return text
+    words = text[: _LONGEST + 1].rpartition(" ")[0]
+    return words if len(words) >= _SHORTEST else text[:_LONGEST]  # Chinese, say, has no spaces
 
 
 def pair_trial(model: Any, tokenizer: Any, pairs: Sequence[Pair], test_pairs: Sequence[Pair]) -> Trial:

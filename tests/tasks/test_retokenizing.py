@@ -104,6 +104,18 @@ def test_texts_are_read_cut_off_and_held_out(tmp_path: Path, monkeypatch: pytest
         trials.text_trial(lm, t, ["t.jsonl:text"], 30)
 
 
+def test_a_text_is_read_whole_or_to_the_end_of_a_word(tmp_path: Path) -> None:
+    words, chinese = "a dog runs " * 13, "一只狗在街上跑" * 40
+    lines = [words.strip(), f"{words}and on " * 2, chinese, f"题目 {chinese}", *(["short", "x" * 250] * 3)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
+    t = tokenizer("byte_level")
+    trial = trials.text_trial(model("llama", len(t)), t, [f"{tmp_path / 't.jsonl'}:text"], 7)
+    read = {*trial.texts, *trial.held_out}
+    assert read >= {lines[0], "x" * 250, chinese[:250], f"题目 {chinese}"[:250]}
+    (cut,) = (text for text in read if "and on" in text)
+    assert 240 < len(cut) <= 250 and lines[1].startswith(f"{cut} ")
+
+
 def test_labelled_pairs_score_an_encoder_and_a_classifier(tmp_path: Path) -> None:
     from transformers import BertConfig, BertForSequenceClassification
 

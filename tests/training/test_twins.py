@@ -11,6 +11,7 @@ import pytest
 import torch
 from builders.tiny_tokenizers import model as tiny_model
 from builders.tiny_tokenizers import tokenizer
+from datasets import Dataset
 from transformers import TrainerControl, TrainerState
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
@@ -234,6 +235,10 @@ def test_stories_and_their_blocks() -> None:
     assert int(counts.sum()) == 16 * len(packed.blocks) and counts[words.pad_token_id] == 0
     assert len(spread_blocks(packed.blocks, 5)) == 5
     assert len(spread_blocks(packed.blocks, 0)) == len(packed.blocks)
+    numbered = Dataset.from_dict({"i": list(range(127))})
+    assert spread_blocks(numbered, 64)["i"][:] == [i * 127 // 64 for i in range(64)]  # to the end of the text
+    for count in (127, 128):
+        assert spread_blocks(numbered, count)["i"][:] == list(range(127))
     rows = continuations({"it": decoder(0, vocab_size=len(words))}, words, packed.blocks, count=2)
     assert [set(row) for row in rows] == [{"prompt", "reference", "it"}] * 2
 
