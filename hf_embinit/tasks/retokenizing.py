@@ -82,14 +82,25 @@ def read_method(text: str, *, adds_words: bool = False) -> tuple[str, dict[str, 
     return ("auto", {}) if text == "auto" else read_init(text, purpose=None if adds_words else "tokenizer")
 
 
-def check_fits(flags: Mapping[str, Any], generates: bool) -> None:
+_OF_ENCODERS = ("labelled", "pairs", "test_pairs", "max_pairs", "max_test_pairs")
+_OF_CAUSAL = ("expand", "max_steps", "texts", "num_texts", "train", "learning_rate", "untie")
+
+
+def check_fits(flags: Mapping[str, Any], defaults: Mapping[str, Any], generates: bool) -> None:
     """Raises `InvalidArgumentError` for a flag that is given and says nothing to such a `model`."""
-    for name in ("labelled",) if generates else ("expand", "max_steps", "texts", "untie"):
-        if flags[name]:
+    given = {name for name, value in flags.items() if value != defaults[name]}
+    for name in _OF_ENCODERS if generates else _OF_CAUSAL:
+        if name in given:
             raise InvalidArgumentError(
                 f"--{name} is for {'an encoder' if generates else 'a causal language model'}, which --model "
                 f"{flags['model']!r} is not: leave it out"
             )
+    for name, other in {"train": "max_steps", "learning_rate": "max_steps"}.items():
+        if name in given and other not in given:
+            raise InvalidArgumentError(f"--{name} is for training: give --{other}, too")
+    for name, other in {"vocab_size": "tokenizer", "test_pairs": "labelled"}.items():
+        if {name, other} <= given:
+            raise InvalidArgumentError(f"--{name} and --{other} exclude each other: give one of them")
 
 
 def new_tokenizer(

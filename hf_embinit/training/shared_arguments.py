@@ -212,7 +212,7 @@ class VanillaArguments(InitArguments):
             value = getattr(self, f.name)
             if value is not None and f.metadata["help"].startswith("Vanilla:"):
                 raise InvalidArgumentError(
-                    f"--{f.name} {value} shapes the vanilla encoder; --model {model} has its own"
+                    f"--{f.name} {value} shapes a new vanilla model; --model {model} has its own"
                 )
 
 

@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -342,14 +343,18 @@ class TwinData(TaskData):
 def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) -> None:
     """Raises `InvalidArgumentError` for flags that do not go together, before any work.
 
-    `model` has the flags `model`, `init`, `vectors`, `min_frequency`, `reinitialize_embeddings` and
-    `freeze_rest`.
+    `model` has the flags `model`, `init`, `vectors`, `min_frequency`, `tie_word_embeddings`,
+    `reinitialize_embeddings` and `freeze_rest`.
     """
     for name in ("reinitialize_embeddings", "freeze_rest"):
         if model.model == "vanilla" and getattr(model, name):
             raise InvalidArgumentError(
                 f"--{name} is for a trained model: --model is 'vanilla', a new one; give a folder or Hub id"
             )
+    if model.model != "vanilla" and model.tie_word_embeddings:
+        raise InvalidArgumentError(
+            f"--tie_word_embeddings shapes a new vanilla model; --model {model.model} has its own tables"
+        )
     if model.model != "vanilla" and model.min_frequency is not None:
         raise InvalidArgumentError(
             f"--min_frequency {model.min_frequency} with --model {model.model}: a trained model has its own "
@@ -357,7 +362,11 @@ def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) 
         )
     if chosen_init(model) is None and model.vectors is not None:
         raise InvalidArgumentError(f"--vectors {model.vectors!r} is given, but not --init, which reads it")
-    if twins.twin_seeds is not None:
+    if twins.twin_seeds is None:
+        for f in fields(twins):
+            if (value := getattr(twins, f.name)) != f.default:
+                raise InvalidArgumentError(f"--{f.name} {value} is for two models: give --twin_seeds, too")
+    else:
         _check_twins(twins, args, model=model.model, init=chosen_init(model))
 
 

@@ -343,7 +343,7 @@ def test_a_pretrained_model_takes_no_vanilla_flags(folder, bert, tmp_path) -> No
     done = classify(
         "--task", str(folder), "--model", str(bert), *SMALL, "--output_dir", str(tmp_path / "run")
     )
-    assert done.returncode == 1 and "--d_model 16 shapes the vanilla encoder" in done.stderr
+    assert done.returncode == 1 and "--d_model 16 shapes a new vanilla model" in done.stderr
 
 
 def test_a_tokenizer_and_a_length_that_do_not_fit(folder, bert, tmp_path) -> None:

@@ -27,9 +27,9 @@ from hf_embinit.measures.knn import knn_match_similarity
 from hf_embinit.records.record import RunRecord, read_record
 from hf_embinit.training.twins import log_schedule
 
-WORDS = "--tokenizer words --min_frequency 1"
-SIZES = "--d_model 16 --d_ff 32 --num_layers 1 --num_heads 2 --block_size 16"
-SMALL = "--use_cpu --disable_tqdm true --per_device_train_batch_size 4 --num_train_epochs 2"
+SIZES = "--d_model 16 --d_ff 32 --num_layers 1 --num_heads 2"
+WORDS = f"--tokenizer words --min_frequency 1 {SIZES}"
+SMALL = "--block_size 16 --use_cpu --disable_tqdm true --per_device_train_batch_size 4 --num_train_epochs 2"
 RATE = "--learning_rate 1e-2 --warmup_steps 0 --max_steps -1"
 INPUT = "model.decoder.embed_tokens.weight"
 
@@ -49,7 +49,7 @@ def flags(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     for split, some in splits.items():
         rows = [json.dumps({"text": text}) + "\n" for text in some]
         (folder / f"{split}.jsonl").write_text("".join(rows), encoding="utf-8")
-    return f"{SIZES} {SMALL} {RATE} --dataset {folder}".split()
+    return f"{SMALL} {RATE} --dataset {folder}".split()
 
 
 TWINS = "--twin_seeds 0 1 --seed 0 --dropout_rate 0 --knn_k 3"
