@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_embinit.arguments import Count, Positive, Seed, Text
+from hf_embinit.arguments import Count, Positive, Text, TrainingSeed
 from hf_embinit.training import flag, parse_arguments, run_main
 
 CONTROL = ["<|im_start|>", "<|im_end|>"]
@@ -53,7 +53,7 @@ class ChatArguments:
     rank: Count = flag(16, "LoRA's rank.")
     batch_size: Count = flag(16, "Conversations a step.")
     use_cpu: bool = flag(False, "Stay off the GPU.")
-    seed: Seed = flag(0, "Seed of the new rows, the adapter and the order of the conversations.")
+    seed: TrainingSeed = flag(0, "Seed of the new rows, the adapter and the order of the conversations.")
 
 
 def conversation(caption: str) -> dict[str, Any]:

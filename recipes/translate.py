@@ -28,7 +28,7 @@ from typing import Any
 from transformers import Seq2SeqTrainingArguments
 
 from hf_embinit import training
-from hf_embinit.arguments import Count, Text
+from hf_embinit.arguments import AtLeastTwo, Count, Text
 from hf_embinit.tasks.translation import DATASETS, TASK, preset
 from hf_embinit.training import SampleArguments, VanillaArguments, flag, parse_arguments, run_main
 
@@ -66,7 +66,10 @@ class DataArguments(SampleArguments):
         2, "Tokens seen fewer times than this in the training text become <unk>; the data set's own default."
     )
     max_source_length: Count = flag(128, "Longest source, in tokens; longer ones are cut.")
-    max_target_length: Count = flag(128, "Longest target, in tokens, also when generating.")
+    max_target_length: AtLeastTwo = flag(
+        128,
+        "Longest target, in tokens; longer ones are cut. Of what is generated the start token counts, too.",
+    )
     num_beams: Count = flag(1, "Beams when generating; 1 is greedy search.")
 
 

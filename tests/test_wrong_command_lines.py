@@ -230,6 +230,12 @@ translate.py binary.json | the settings file 'binary.json' cannot be read
 translate.py types.yaml --output_dir o | --vectors 5: expected a string
 translate.py --push_to_hub --output_dir o | HF_HUB_OFFLINE is set
 translate.py --max_steps -5 --output_dir o | --max_steps -5: expected a whole number of -1 or more
+translate.py --generation_max_length 0 --output_dir o | --generation_max_length 0: expected a whole
+translate.py --generation_num_beams 0 --output_dir o | --generation_num_beams 0: expected a whole number of 1
+translate.py --eval_accumulation_steps 0 --output_dir o | --eval_accumulation_steps 0: expected a whole number
+translate.py --generation_config nowhere --output_dir o | --generation_config nowhere:
+translate.py --max_target_length 1 --output_dir o | --max_target_length 1: expected a whole number of 2
+chat_tokens.py --seed 4294967296 --output_dir o | --seed 4294967296: expected
 translate.py --eval_strategy no --output_dir o | the save and eval strategy to match
 translate.py --deepspeed nowhere.json --output_dir o | deepspeed
 translate.py --source_column xx --output_dir o | 'xx' is not in the train split
@@ -237,7 +243,7 @@ classify.py --task sst22 --output_dir o | Unknown task 'sst22'. Did you mean: ss
 classify.py --task data --output_dir o | the train split of --task data has one label only (0)
 classify.py --task data --text_columns nowhere --output_dir o | 'nowhere' is not in the train split; it has:
 classify.py --model nowhere --output_dir o | --model 'nowhere' is no folder here
-classify.py --model model --d_model 16 --output_dir o | --d_model 16 shapes the vanilla encoder
+classify.py --model model --d_model 16 --output_dir o | --d_model 16 shapes a new vanilla model
 classify.py --model corrupt --output_dir o | --model 'corrupt' cannot be read
 classify.py --model shape --max_length 16 --output_dir o | in its files, [24] by its config
 classify.py --surgery upside --output_dir o | Unknown surgery 'upside'
@@ -250,6 +256,9 @@ language_model.py --block_size 1 --output_dir o | --block_size 1: expected a who
 language_model.py --max_eval_blocks -1 --output_dir o | --max_eval_blocks -1: expected a whole number of 0 or
 language_model.py --twin_seeds 1 1 --output_dir o | --twin_seeds 1 1: give two different seeds
 language_model.py --twin_seeds 1 2 --knn_k 0 --output_dir o | --knn_k 0: expected
+language_model.py --model model --d_model 16 --output_dir o | --d_model 16 shapes a new vanilla model
+language_model.py --model model --tie_word_embeddings true --output_dir o | --model model has its own tables
+language_model.py --knn_k 3 --output_dir o | --knn_k 3 is for two models: give --twin_seeds
 language_model.py --freeze_rest --output_dir o | --freeze_rest is for a trained model
 language_model.py --model model --block_size 8 --output_dir o | --model model is an encoder, which reads the
 language_model.py --model run --vectors vectors.txt --output_dir o | --vectors 'vectors.txt' is given, but not
@@ -287,7 +296,12 @@ retokenize.py --model nowhere --output_dir o | --model 'nowhere' is no folder he
 retokenize.py --model cut --output_dir o | --model 'cut' cannot be read
 retokenize.py --model gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
 retokenize.py --model nowhere --init fvt --refine nowhere --output_dir o | Unknown refinement 'nowhere'
-retokenize.py --model gpt2 --init fvt --expand 5 --untie --output_dir o | leave --tokenizer, --refine
+retokenize.py --model gpt2 --init fvt --expand 5 --untie --output_dir o | --vocab_size, --refine, --untie out
+retokenize.py --model gpt2 --init fvt --expand 5 --vocab_size 9 --output_dir o | leave --tokenizer
+retokenize.py --model gpt2 --init fvt --max_pairs 9 --output_dir o | --max_pairs is for an encoder
+retokenize.py --model model --init fvt --num_texts 9 --output_dir o | --num_texts is for a causal
+retokenize.py --model gpt2 --init fvt --train all --output_dir o | --train is for training: give --max_steps
+retokenize.py --model gpt2 --tokenizer gpt2 --vocab_size 9 --output_dir o | exclude each other
 retokenize.py --model gpt2 --init fvt --texts nowhere:text --output_dir o | corpus 'nowhere:text': 'nowhere'
 retokenize.py --model model --init fvt --labelled nowhere.csv --output_dir o | data file 'nowhere.csv' does
 retokenize.py --model gpt2 --vocab_size 0 --output_dir o | --vocab_size 0: expected a whole number
@@ -309,7 +323,6 @@ SMALL = {
     "language_model.py": "--max_steps 1 --max_train_samples 32",
     "expand_vocab.py": "--max_steps 1 --model gpt2",
     "train_vectors.py": "--epochs 1",
-    "retokenize.py": "--num_texts 5",
     "chat_tokens.py": "--max_steps 1",
     "reproduce.py": "--dry_run",
 }

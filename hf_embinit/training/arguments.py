@@ -16,7 +16,17 @@ from typing import Annotated, Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import HfArgumentParser
 
-from ..arguments import Count, CountOrZero, NotNegative, Text, TrainingSeed, Wanted, check, check_flags
+from ..arguments import (
+    AtLeastTwo,
+    Count,
+    CountOrZero,
+    NotNegative,
+    Text,
+    TrainingSeed,
+    Wanted,
+    check,
+    check_flags,
+)
 from ..disk import disk_problem
 from ..errors import EmbinitError, InvalidArgumentError
 from ..foreign import reading
@@ -105,7 +115,8 @@ def parse_arguments(
 _OF_TRANSFORMERS: dict[str, Any] = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), Count),
     "gradient_accumulation_steps": Count,
-    "save_total_limit": Count | None,
+    **dict.fromkeys(("save_total_limit", "eval_accumulation_steps", "generation_num_beams"), Count | None),
+    "generation_max_length": AtLeastTwo | None,
     "dataloader_num_workers": CountOrZero,
     "batch_eval_metrics": Annotated[bool, Wanted("False: a score is of all texts together", lambda b: not b)],
     "eval_do_concat_batches": Annotated[bool, Wanted("True: a score is of all texts together", bool)],
@@ -122,7 +133,8 @@ _OF_TRANSFORMERS: dict[str, Any] = {
 def _check_values(part: Any) -> None:
     if type(part).__module__.startswith("transformers."):
         for name, hint in _OF_TRANSFORMERS.items():
-            check(name, getattr(part, name), hint, as_flag=True)
+            if hasattr(part, name):  # some are of generation alone
+                check(name, getattr(part, name), hint, as_flag=True)
     else:
         check_flags(part)
 

@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import PreTrainedModel, Seq2SeqTrainer, Trainer, TrainingArguments, get_scheduler, set_seed
+from transformers import (
+    GenerationConfig,
+    PreTrainedModel,
+    Seq2SeqTrainer,
+    Trainer,
+    TrainingArguments,
+    get_scheduler,
+    set_seed,
+)
 from transformers.integrations.integration_utils import get_available_reporting_integrations
 
 from ..cards import PushTarget, prepare_push
@@ -176,6 +184,12 @@ def _check_trainer(args: TrainingArguments) -> None:
             "--fsdp shards a model over processes, and this is one: start the recipe by `accelerate launch "
             "--num_processes 2`, or leave the flag out"
         )
+    if (generation := getattr(args, "generation_config", None)) is not None:
+        try:
+            GenerationConfig.from_pretrained(generation)
+        except OSError as error:
+            said = str(error).partition("\n")[0]
+            raise InvalidArgumentError(f"--generation_config {generation}: {said}") from None
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     kind, options = args.lr_scheduler_type, args.to_dict()["lr_scheduler_kwargs"] or {}
     try:
