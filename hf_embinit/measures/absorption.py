@@ -47,8 +47,9 @@ class Absorption:
     rank_correlation_recovered: float | None
     position_accuracy_in_sum: float
     """Share of rows whose nearest position encoding is the one that was added."""
-    position_accuracy_recovered: float
-    """The same for Fisher's discriminant, which allows for the covariance of the embeddings."""
+    position_accuracy_recovered: float | None
+    """The same for Fisher's discriminant, which allows for the covariance of the embeddings. That is of the
+    rows that are read, which it would fit: None with fewer than four rows a dimension of the span."""
     analogies_alone: float | None = None
     """Accuracy, 0 to 1, of the embeddings alone; None without analogies."""
     analogies_in_sum: float | None = None
@@ -159,8 +160,11 @@ def _nearest_position(summed: Tensor, encodings: Tensor, which: Tensor) -> float
 
 def _read_out_position(
     summed: Tensor, words: Tensor, encodings: Tensor, basis: Tensor, which: Tensor
-) -> float:
-    """Accuracy of Fisher's discriminant in the positions' span, where the embeddings are the noise."""
+) -> float | None:
+    """Accuracy of Fisher's discriminant in the positions' span, where the embeddings are the noise; None when
+    their rows are too few to tell its covariance."""
+    if len(words) < 4 * len(basis):
+        return None
     span = basis.double().T
     rows = max(1, _NUMBERS // max(words.shape[1], len(encodings)))
     noise = torch.cat([x.double() @ span for x in words.split(rows)])

@@ -12,31 +12,39 @@ from torch.nn.functional import normalize
 from ..arguments import Count, checked
 from ..errors import InvalidArgumentError
 
+_NO_LIMIT = 1 << 30
+"""Tokenizers without a maximum length have a larger one, such as T5's of 10^30."""
+
 
 @checked
 def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size: Count = 64) -> Tensor:
     """The mean last hidden state over the tokens of each text, padding left out: `[N, D]` float32.
 
-    Texts are cut off where the tokenizer's maximum length, or the model's number of positions, ends."""
+    Texts are cut off where the tokenizer's maximum length, or the model's number of positions, ends. Dropout
+    is off."""
     longest = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
     for module in model.modules():  # RoBERTa's kind counts its positions from behind the padding id
         padding = getattr(getattr(module, "position_embeddings", None), "padding_idx", None)
         longest -= 0 if padding is None else padding + 1
+    longest = min(longest, tokenizer.model_max_length)
+    cut = {"truncation": True, "max_length": longest} if longest < _NO_LIMIT else {}
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    training = model.training
+    model.eval()
     made = torch.zeros(len(texts), model.config.hidden_size)
     for first in range(0, len(texts), batch_size):
         part = order[first : first + batch_size]
         batch = tokenizer(
             [texts[i] for i in part],
             padding=True,
-            truncation=True,
-            max_length=min(longest, tokenizer.model_max_length),
             return_tensors="pt",
+            **cut,
         ).to(model.device)
         with torch.no_grad():
             states = model(**batch).last_hidden_state.float()
         seen = batch["attention_mask"][..., None]
         made[part] = ((states * seen).sum(1) / seen.sum(1).clamp_min(1)).cpu()
+    model.train(training)
     return made
 
 

@@ -100,6 +100,19 @@ def check_table(x: Tensor, name: str = "weight") -> None:
                 )
 
 
+def row_index(rows: Sequence[int] | Tensor, weight: Tensor) -> Tensor:
+    """Indices or a mask of the rows of `weight` as indices. Raises `InvalidArgumentError` for a mask of
+    another length."""
+    index = torch.as_tensor(rows, device=weight.device)
+    if index.dtype == torch.bool:
+        if index.shape != weight.shape[:1]:
+            raise InvalidArgumentError(
+                f"rows as a mask must have {len(weight)} entries, got shape {tuple(index.shape)}"
+            )
+        index = index.nonzero().flatten()
+    return index.long()
+
+
 @torch.no_grad()
 @checked
 def embedding_statistics(
@@ -109,15 +122,16 @@ def embedding_statistics(
     scale: Positive = 1.0,
     effective_rank: bool = True,
 ) -> EmbeddingStatistics:
-    """`EmbeddingStatistics` of `weight` `[N, D]` times `scale`, over all rows or only over `rows` (indices).
+    """`EmbeddingStatistics` of `weight` `[N, D]` times `scale`, over all rows or only over `rows`.
 
-    `rows` are the indices that count: leave out padding, reserved and never-trained ones. Sums are in
+    `rows` are the rows that count, by index or as a mask `[N]`: leave out padding, reserved and never-trained
+    ones. Sums are in
     float64, block by block. `effective_rank=False` leaves out the one costly value (the eigenvalues of a
     D x D Gram matrix). Raises `InvalidArgumentError` for fewer than two entries and for NaN or infinite ones.
     """
     check_table(weight)
     weight, d = weight.detach(), weight.shape[1]
-    index = None if rows is None else torch.as_tensor(rows, dtype=torch.long, device=weight.device)
+    index = None if rows is None else row_index(rows, weight)
     if index is not None and len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(weight):
         raise InvalidArgumentError(
             f"rows has ids from {int(index.min())} to {int(index.max())}: expected 0 to {len(weight) - 1}"

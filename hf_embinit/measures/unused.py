@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import InvalidArgumentError
 
-_ITERATIONS = 60
+_ITERATIONS, _VECTORS = 60, 16
 
 
 def unused_distance(table: Tensor, unused: Sequence[int], *, without_first_component: bool = False) -> Tensor:
@@ -32,9 +32,11 @@ def unused_distance(table: Tensor, unused: Sequence[int], *, without_first_compo
 
 
 def _first_component(rows: Tensor) -> Tensor:
-    """The first right singular vector `[D]`, by power iteration from the longest row."""
-    vector = rows[rows.norm(dim=1).argmax()]
+    """The first right singular vector `[D]`, by subspace iteration from the longest rows: of a table whose
+    first singular values are nearly equal one vector alone would not get there."""
+    longest = rows.norm(dim=1).topk(min(_VECTORS, *rows.shape)).indices
+    basis = torch.linalg.qr(rows[longest].T).Q
     for _ in range(_ITERATIONS):
-        vector = torch.nn.functional.normalize(vector, dim=0)
-        vector = rows.T @ (rows @ vector)
-    return torch.nn.functional.normalize(vector, dim=0)
+        basis = torch.linalg.qr(rows.T @ (rows @ basis)).Q
+    image = rows @ basis
+    return basis @ torch.linalg.eigh(image.T @ image).eigenvectors[:, -1]

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..drawing import BLUE, GRAY, GREEN, ORANGE, new_figure, save_figure
 from ..errors import InvalidArgumentError
 from ..measures import check_table, position_encoding
+from ..measures.statistics import row_index
 from ..moments import xavier_bound, xavier_std
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def plot_embedding_distribution(
     n, d = weight.shape
     values = weight.detach()
     if rows is not None:
-        values = values[torch.as_tensor(rows, dtype=torch.long, device=weight.device)]
+        values = values[row_index(rows, weight)]
     values = _some(values)
     scale = math.sqrt(d) if input_scale is None else input_scale
     if positions is None:

@@ -142,6 +142,16 @@ def test_a_span_that_fills_the_space_gives_nothing_back():
     assert len(names) == 7
 
 
+def test_positions_are_not_read_by_a_fit_to_few_rows():
+    """With fewer rows than dimensions of the span, some combination of them is free of any noise."""
+    few = 1000 * torch.randn(100, 300, generator=generator())
+    point = absorption(few, 1024, generator=generator())
+    assert point.span_dimensions > 100 and point.position_accuracy_in_sum < 0.05
+    assert point.position_accuracy_recovered is None
+    many = absorption(1000 * torch.randn(700, 300, generator=generator()), 1024, generator=generator())
+    assert many.position_accuracy_recovered < 0.1
+
+
 def test_random_positions():
     p = position_encoding(10, 4)
     rows, which = random_positions(p, 1000, generator=generator())

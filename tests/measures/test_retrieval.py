@@ -53,3 +53,18 @@ def test_a_text_longer_than_robertas_positions_is_cut_off() -> None:
     ).eval()
     states = mean_pooled(encoder, t, ["dog " * 300, "dog " * 14])  # 18 - 2 positions, with [CLS] and [SEP]
     torch.testing.assert_close(states[0], states[1])
+
+
+def test_an_encoder_without_a_longest_text_reads_all_of_it_without_dropout() -> None:
+    from transformers import T5Config, T5EncoderModel
+
+    t = tokenizer("unigram")
+    assert t.model_max_length > 1e20
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    encoder = T5EncoderModel(T5Config(vocab_size=len(t), dropout_rate=0.5, **sizes)).train()
+    texts = ["a dog " * 300, "a dog"]
+    states = mean_pooled(encoder, t, texts)
+    assert encoder.training and torch.equal(states, mean_pooled(encoder, t, texts))
+    with torch.no_grad():
+        whole = encoder.eval()(**t(texts[:1], return_tensors="pt")).last_hidden_state[0].mean(0)
+    torch.testing.assert_close(states[0], whole, atol=1e-5, rtol=1e-5)

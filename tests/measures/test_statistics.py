@@ -62,6 +62,13 @@ def test_rows_and_scale():
     x[5] = 100.0
     keep = [i for i in range(700) if i not in (0, 5)]
     assert embedding_statistics(x, rows=keep) == embedding_statistics(x[keep])
+    mask = torch.ones(700, dtype=torch.bool)
+    mask[[0, 5]] = False
+    assert embedding_statistics(x, rows=mask) == embedding_statistics(x, rows=keep)
+    with pytest.raises(
+        InvalidArgumentError, match=r"rows as a mask must have 700 entries, got shape \(699,\)"
+    ):
+        embedding_statistics(x, rows=mask[1:])
     scale = math.sqrt(20)
     after = embedding_statistics(x, scale=scale)
     direct = embedding_statistics(x.double() * scale)
