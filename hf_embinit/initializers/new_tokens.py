@@ -288,6 +288,7 @@ def least_squares(
     for x, y in blocks():
         x, y = x - x_mean, y - y_mean
         xx, xy, yy = xx + x.T @ x, xy + x.T @ y, yy + float(y.square().sum())
-    xx.diagonal().add_(ridge * xx.diagonal().mean())
-    weight = torch.linalg.pinv(xx, rtol=1e-10, hermitian=True) @ xy
-    return x_mean, y_mean, weight, min(1.0, float((weight * xy).sum()) / max(yy, 1e-30))
+    damped = xx + torch.eye(len(xx), dtype=xx.dtype) * (ridge * xx.diagonal().mean())
+    weight = torch.linalg.pinv(damped, rtol=1e-10, hermitian=True) @ xy
+    explained = float((weight * (2 * xy - xx @ weight)).sum()) / max(yy, 1e-30)
+    return x_mean, y_mean, weight, min(1.0, explained)

@@ -149,9 +149,15 @@ def _register(source: str, description: str) -> None:
         reference="Kim et al. 2024, Eq. 4",
     )
     def from_xavier(context: InitContext) -> Tensor:
-        """Random rows with the source's mean and sample standard deviation, exactly."""
+        """Random rows with the source's mean and sample standard deviation, exactly, but for the padding row,
+        which is zero."""
         selected = _select(context, f"xavier_{source}")
-        return standardize(xavier_rows(context), selected.mean, selected.std)
+        rows = xavier_rows(context)
+        counted = torch.ones(context.num_rows, dtype=torch.bool)
+        if context.padding_row is not None:
+            counted[context.padding_row] = False
+        rows[counted] = standardize(rows[counted], selected.mean, selected.std)
+        return rows
 
 
 def _register_orthogonal(source: str, description: str) -> None:

@@ -99,11 +99,11 @@ def write_vectors(path: FilePath, vectors: PretrainedVectors) -> None:
         _check_token(token)
     template = " ".join(["%.9g"] * vectors.dim)
     with writing(path):
-        provenance_path(path).unlink(missing_ok=True)  # it tells of the file that was there
         with write_whole(path) as file:
             file.write(f"{len(vectors)} {vectors.dim}\n")
             for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
                 file.write(f"{token} {template % tuple(row.tolist())}\n")
+            provenance_path(path).unlink(missing_ok=True)  # it tells of the file that is still there
         if vectors.provenance is not None:
             write_provenance(path, vectors.provenance)
 

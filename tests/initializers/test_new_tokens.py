@@ -7,6 +7,7 @@ import torch
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.initializers import InitContext, get_initializer, list_initializers
+from hf_embinit.initializers.new_tokens import least_squares
 from hf_embinit.moments import gaussian_rows
 from hf_embinit.vectors import PretrainedVectors
 
@@ -141,6 +142,16 @@ def test_pretrained_map_finds_the_map_that_there_is() -> None:
     assert c.report["shared_tokens"] == 60
     assert c.report["variance_explained"] == pytest.approx(1.0, abs=1e-6)
     assert c.report["without_source"] == [" nowhere"]
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1.0])
+def test_least_squares_says_what_its_map_explains(ridge: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    x, noise = (torch.randn(200, n, generator=generator).double() for n in (5, 3))
+    y, rows = x[:, :3] + noise, torch.arange(200)
+    x_mean, y_mean, weight, explained = least_squares(x, rows, y, rows, ridge=ridge)
+    left = y - y_mean - (x - x_mean) @ weight
+    assert explained == pytest.approx(1 - float(left.square().sum() / (y - y.mean(0)).square().sum()))
 
 
 def test_pretrained_map_with_few_shared_tokens_is_finite_and_fits_them() -> None:
