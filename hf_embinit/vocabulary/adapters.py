@@ -86,13 +86,14 @@ def load_adapter(
     adapter: FilePath,
     *,
     revision: str | None = None,
+    subfolder: str | None = None,
     **options: Any,
 ) -> PeftModel:
     """`base` with an adapter's vocabulary and the adapter on top, in place.
 
     Grows the tables of `base` to the adapter's size, puts its rows in, and gives what
     `PeftModel.from_pretrained` makes of it; `options` are that function's. `adapter` is a folder or a Hub id,
-    `base` a loaded model or, to be merged and written by `save_checkpoint`, one of `open_checkpoint`.
+    with its files in `subfolder`; `base` a loaded model or, to be merged and written by `save_checkpoint`, one of `open_checkpoint`.
     A base that has grown alike already, up to some event of the adapter's manifest, is as good. Of what holds
     a model, such as a SentenceTransformer, that model gets both, and what holds it runs with them.
 
@@ -101,14 +102,14 @@ def load_adapter(
         InvalidArgumentError: `base` has another size, other old rows or another manifest.
         UnsupportedModelError: an opened `base`, and an adapter that is more than one sum for each tensor.
     """
-    manifest, rows = _read(adapter, revision)
+    manifest, rows = _read(adapter, revision, subfolder)
     grow(base, manifest, rows, str(adapter))
     base = unwrap(base)
     let_heads_tell_their_bias(base)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f".*{HINT}")
-        model = attach_adapter(base, adapter, revision=revision, **options)
-    check_nothing_left_out(model, adapter, revision)
+        model = attach_adapter(base, adapter, revision=revision, subfolder=subfolder, **options)
+    check_nothing_left_out(model, adapter, revision, subfolder)
     carry_vocabulary(model)
     return model
 
@@ -344,17 +345,29 @@ def _check_old_rows(
         )
 
 
-def _read(adapter: str | PathLike[str], revision: str | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _file(
+    adapter: str | PathLike[str], name: str, revision: str | None, subfolder: str | None
+) -> Path | None:
+    """The path of one of an adapter's files; None where there is none."""
+    name = f"{subfolder}/{name}" if subfolder else name
+    if not Path(adapter).is_dir():
+        return hub_file(str(adapter), name, revision=revision)
+    return path if (path := Path(adapter, name)).is_file() else None
+
+
+def _read(
+    adapter: str | PathLike[str], revision: str | None, subfolder: str | None
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     way_out = "Save it with its vocabulary: hf_embinit.save_vocabulary(model, folder)."
     files = []
     for name in (MANIFEST, ROWS):
-        local = Path(adapter) / name
-        path = local if Path(adapter).is_dir() else hub_file(str(adapter), name, revision=revision)
-        if path is None or not path.is_file():
-            raise DataNotFoundError(f"{adapter} has no {name}: this adapter came without its rows. {way_out}")
+        path = _file(adapter, name, revision, subfolder)
+        if path is None:
+            where = f"{adapter}/{subfolder}" if subfolder else adapter
+            raise DataNotFoundError(f"{where} has no {name}: this adapter came without its rows. {way_out}")
         files.append(path)
     try:
         manifest = json.loads(files[0].read_text(encoding="utf-8"))
@@ -374,16 +387,18 @@ _SAVED_TWICE = (".modules_to_save.", ".original_module.", ".base_layer.", ".toke
 
 
 def check_nothing_left_out(
-    model: PeftModel, adapter: str | PathLike[str], revision: str | None = None
+    model: PeftModel,
+    adapter: str | PathLike[str],
+    revision: str | None = None,
+    subfolder: str | None = None,
 ) -> None:
     """Raises `InvalidArgumentError` where PEFT did not load every tensor of an adapter: LoRA on two tied
     tables, or a classifier on a base that has none."""
     from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
-    name = "adapter_model.safetensors"
-    file = Path(adapter) / name if Path(adapter).is_dir() else hub_file(str(adapter), name, revision=revision)
-    if file is None or not file.is_file():
+    file = _file(adapter, "adapter_model.safetensors", revision, subfolder)
+    if file is None:
         return
     with safe_open(file, "pt") as stored:
         saved = {key for key in stored.keys() if not any(part in key for part in _SAVED_TWICE)}  # noqa: SIM118

@@ -41,7 +41,7 @@ def attach_adapter(base: nn.Module, adapter: FilePath, **options: Any) -> PeftMo
     from peft.utils import ModulesToSaveWrapper
 
     if checkpoint_of(unwrap(base)) is not None:
-        hub = {key: options[key] for key in ("revision", "token", "cache_dir") if key in options}
+        hub = {key: options[key] for key in ("revision", "subfolder", "token", "cache_dir") if key in options}
         reason = _reason(PeftConfig.from_pretrained(str(adapter), **hub))
         if reason is not None:
             raise UnsupportedModelError(

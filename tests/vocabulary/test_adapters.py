@@ -210,6 +210,19 @@ def test_adapters_that_are_added_later_carry_it_too(tmp_path) -> None:
             (place / MANIFEST).unlink()
 
 
+def test_an_adapter_in_a_subfolder(adapter) -> None:
+    folder, base_class = adapter
+    ids = torch.tensor([[5, 320, 7, 321]])
+    expected = load_adapter(base_class.from_pretrained(folder / "base"), folder / "adapter").eval()
+    base = base_class.from_pretrained(folder / "base")
+    loaded = load_adapter(base, folder, subfolder="adapter").eval()
+    assert torch.equal(logits(loaded, ids), logits(expected, ids))
+    opened = hf_embinit.open_checkpoint(folder / "base")
+    assert load_adapter(opened, folder, subfolder="adapter").config.vocab_size == 322
+    with pytest.raises(DataNotFoundError, match=r"other has no embinit\.json"):
+        load_adapter(base_class.from_pretrained(folder / "base"), folder, subfolder="other")
+
+
 def refused(base, folder, match) -> None:
     state, config = copy.deepcopy(base.state_dict()), base.config.to_dict()
     with pytest.raises(InvalidArgumentError, match=match):
