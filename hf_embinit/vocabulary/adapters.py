@@ -24,6 +24,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from ..arguments import FilePath, checked
 from ..disk import writing
 from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from ..foreign import read_json
 from ..hub import hub_file
 from ..manifest import package_version, row_ids, side_of
 from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
@@ -44,7 +45,8 @@ _DIGESTED = ("bfloat16", "float16")
 
 @checked
 def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
-    """Writes manifest and new rows of a grown model into `folder`; False where its vocabulary did not grow.
+    """Writes manifest and new rows of a grown model into `folder`; False where its vocabulary did not grow,
+    and those of an earlier adapter, if any, are removed.
 
     The rows are those of the tables themselves, without what an adapter puts in their place: the initial
     ones, or trained ones where `train_new_rows_only` moved them. `model` may be wrapped by PEFT.
@@ -55,6 +57,9 @@ def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
     events = list(getattr(base.config, "embinit", None) or [])
     grown = grown_ids(events)
     if not grown:
+        with writing(folder):
+            for name in (MANIFEST, ROWS):
+                Path(folder, name).unlink(missing_ok=True)
         return False
     tables = bare_tables(base)
     tensors: dict[str, Tensor] = {}
@@ -93,13 +98,15 @@ def load_adapter(
 
     Grows the tables of `base` to the adapter's size, puts its rows in, and gives what
     `PeftModel.from_pretrained` makes of it; `options` are that function's. `adapter` is a folder or a Hub id,
-    with its files in `subfolder`; `base` a loaded model or, to be merged and written by `save_checkpoint`, one of `open_checkpoint`.
-    A base that has grown alike already, up to some event of the adapter's manifest, is as good. Of what holds
-    a model, such as a SentenceTransformer, that model gets both, and what holds it runs with them.
+    with its files in `subfolder`; `base` a loaded model or, to be merged and written by `save_checkpoint`,
+    one of `open_checkpoint`. A base that has grown alike already, up to some event of the adapter's manifest,
+    is as good. Of what holds a model, such as a SentenceTransformer, that model gets both, and what holds it
+    runs with them.
 
     Raises:
         DataNotFoundError: `adapter` has no vocabulary with it.
-        InvalidArgumentError: `base` has another size, other old rows or another manifest.
+        InvalidArgumentError: that vocabulary is of an adapter saved there before, or `base` has another size,
+            other old rows or another manifest.
         UnsupportedModelError: an opened `base`, and an adapter that is more than one sum for each tensor.
     """
     manifest, rows = _read(adapter, revision, subfolder)
@@ -361,14 +368,22 @@ def _read(
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    where = f"{adapter}/{subfolder}" if subfolder else adapter
     way_out = "Save it with its vocabulary: hf_embinit.save_vocabulary(model, folder)."
     files = []
     for name in (MANIFEST, ROWS):
         path = _file(adapter, name, revision, subfolder)
         if path is None:
-            where = f"{adapter}/{subfolder}" if subfolder else adapter
             raise DataNotFoundError(f"{where} has no {name}: this adapter came without its rows. {way_out}")
         files.append(path)
+    config = _file(adapter, "adapter_config.json", revision, subfolder)
+    if config is None:
+        raise DataNotFoundError(f"{where} has no adapter_config.json: give an adapter that PEFT has saved")
+    if HINT not in read_json(config, error=InvalidArgumentError):
+        raise InvalidArgumentError(
+            f"{files[0]} is not of the adapter beside it, which was saved later and without it: remove it if "
+            f"that adapter's model has not grown, else call hf_embinit.save_vocabulary(model, folder) again"
+        )
     try:
         manifest = json.loads(files[0].read_text(encoding="utf-8"))
         for side in manifest["sides"].values():

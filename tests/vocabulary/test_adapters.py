@@ -210,6 +210,23 @@ def test_adapters_that_are_added_later_carry_it_too(tmp_path) -> None:
             (place / MANIFEST).unlink()
 
 
+def test_a_vocabulary_of_an_adapter_that_was_there_before_is_not_believed(adapter) -> None:
+    folder, base_class = adapter
+    plain = get_peft_model(
+        base_class.from_pretrained(folder / "base"),
+        LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True),
+    )
+    quietly(plain.save_pretrained, folder / "adapter")
+    refused(base_class.from_pretrained(folder / "base"), folder, "is not of the adapter beside it")
+    assert not save_vocabulary(plain, folder / "adapter")
+    assert not any((folder / "adapter" / name).exists() for name in (MANIFEST, ROWS))
+    grown = base_class.from_pretrained(folder / "expanded")
+    wrapped = get_peft_model(grown, LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    quietly(wrapped.save_pretrained, folder / "adapter")
+    assert save_vocabulary(wrapped, folder / "adapter")
+    load_adapter(base_class.from_pretrained(folder / "base"), folder / "adapter")
+
+
 def test_an_adapter_in_a_subfolder(adapter) -> None:
     folder, base_class = adapter
     ids = torch.tensor([[5, 320, 7, 321]])
