@@ -222,9 +222,7 @@ class _Space:
         self.x, self.metric = x, metric
         self.mean: Tensor | None = None
         if metric == "euclidean":  # distances do not change, and small ones keep their digits
-            self.mean = (
-                torch.stack([b.sum(0, dtype=torch.float64) for b in x.split(_BLOCK)]).sum(0) / len(x)
-            ).float()
+            self.mean = torch.stack([b.sum(0, dtype=torch.float64) for b in x.split(_BLOCK)]).sum(0) / len(x)
             return
         zero = torch.cat([(b == 0).all(1) for b in x.split(_BLOCK)])
         asked = zero if wanted is None or metric == "cosine" else zero[wanted.to(zero.device)]
@@ -236,9 +234,9 @@ class _Space:
             )
 
     def _rows(self, rows: slice | Tensor) -> Tensor:
-        x = self.x[rows].float()
         if self.mean is not None:
-            return x - self.mean
+            return (self.x[rows] - self.mean).float()
+        x = self.x[rows].float()
         return torch.nn.functional.normalize(x, dim=1) if self.metric == "cosine" else x
 
     def left(self, rows: slice | Tensor) -> Tensor:

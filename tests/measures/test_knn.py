@@ -129,6 +129,7 @@ def test_euclidean_keeps_its_digits_far_from_the_origin():
     x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     near = nearest_neighbors(x, 5, metric="euclidean")
     assert torch.equal(nearest_neighbors(x + 1000, 5, metric="euclidean"), near)
+    assert torch.equal(nearest_neighbors(x.double() + 1e7, 5, metric="euclidean"), near)
 
 
 def test_same_space_and_unrelated_spaces():
