@@ -294,9 +294,10 @@ class TextData(TaskData):
 
     def trained_tokens(self, trainer: Any) -> float:
         """Tokens of the blocks of all steps."""
-        args, state = trainer.args, trainer.state
-        blocks = state.global_step * args.train_batch_size * args.world_size
-        return blocks * args.gradient_accumulation_steps * self.block_size
+        args, blocks = trainer.args, len(self.train)
+        batch = args.train_batch_size * args.world_size * args.gradient_accumulation_steps
+        epochs, steps = divmod(trainer.state.global_step, math.ceil(blocks / batch))
+        return (epochs * blocks + steps * batch) * self.block_size
 
     def history(
         self, rows: list[dict[str, float]], log: Sequence[Mapping[str, Any]]

@@ -19,6 +19,7 @@ from hf_embinit.measures.knn import knn_match_similarity
 from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForCausalLM
 from hf_embinit.tasks.causal_models import build_tokenizer
 from hf_embinit.tasks.language_modeling import (
+    TextData,
     continuations,
     load_texts,
     pack_blocks,
@@ -235,6 +236,12 @@ def test_stories_and_their_blocks() -> None:
     assert int(counts.sum()) == 16 * len(packed.blocks) and counts[words.pad_token_id] == 0
     assert len(spread_blocks(packed.blocks, 5)) == 5
     assert len(spread_blocks(packed.blocks, 0)) == len(packed.blocks)
+    data = TextData({"train": data["test"], "validation": data["test"]}, words, block_size=16)
+    many = len(data.train)
+    args = SimpleNamespace(train_batch_size=many - 1, world_size=1, gradient_accumulation_steps=1)
+    for step, read in {1: many - 1, 2: many, 3: 2 * many - 1, 4: 2 * many}.items():  # the last batch has one
+        trainer = SimpleNamespace(args=args, state=SimpleNamespace(global_step=step))
+        assert data.trained_tokens(trainer) == 16 * read
     numbered = Dataset.from_dict({"i": list(range(127))})
     assert spread_blocks(numbered, 64)["i"][:] == [i * 127 // 64 for i in range(64)]  # to the end of the text
     for count in (127, 128):
