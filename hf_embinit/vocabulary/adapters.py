@@ -71,7 +71,11 @@ def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
         sides[side] = {"rows": rows, "ids": kept}
         for table in _tables_of(tables, side):
             tensors[table.name] = tables.read(table)[kept].cpu().contiguous()
-            described[table.name] = {"side": side, "digests": _digests(tables, table, kept)}
+            described[table.name] = {
+                "side": side,
+                "digests": _digests(tables, table, kept),
+                "sample": _sample(tables, table, kept).tolist(),
+            }
         for name, bias in _biases_of(tables, side):
             tensors[name] = bias[kept].cpu().contiguous()
     manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
@@ -217,7 +221,7 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
                 raise InvalidArgumentError(
                     f"{name} has no rows for {table.name}: give the base it was made on"
                 )
-            _check_old_rows(tables, table, at["ids"], manifest["tables"][table.name]["digests"], name)
+            _check_old_rows(tables, table, at["ids"], manifest["tables"][table.name], name)
             plan.append((table, at["ids"]))
         for bias_name, _ in _biases_of(tables, side):
             if bias_name not in rows:
@@ -329,27 +333,57 @@ def _digests(tables: EmbeddingTables, table: Table, ids: list[int]) -> dict[str,
     return {name: _digest(tables, table, ids, name) for name in dict.fromkeys([own, *_DIGESTED])}
 
 
-def _digest(tables: EmbeddingTables, table: Table, ids: list[int], dtype: str) -> str:
-    data = tables.read(table)
+def _old_rows(data: Tensor, ids: list[int]) -> Tensor:
+    """All rows of a table but `ids`."""
     old = torch.ones(data.shape[0], dtype=torch.bool)
     old[[i for i in ids if i < data.shape[0]]] = False
+    return old.nonzero().flatten()
+
+
+def _digest(tables: EmbeddingTables, table: Table, ids: list[int], dtype: str) -> str:
+    data = tables.read(table)
     digest = hashlib.sha256()
-    for block in old.nonzero().flatten().split(2**14):
+    for block in _old_rows(data, ids).split(2**14):
         rows = data[block.to(data.device)].to(getattr(torch, dtype)).cpu().contiguous()
         digest.update(rows.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
+def _sample(tables: EmbeddingTables, table: Table, ids: list[int]) -> Tensor:
+    """At most 16 entries, evenly spaced, of each of at most 16 rows that are not among `ids`."""
+    data = tables.read(table)
+    old = _old_rows(data, ids)
+    rows = data[old[_spaced(len(old))].to(data.device)]
+    return rows[:, _spaced(rows.shape[1])].float().cpu()
+
+
+def _spaced(count: int) -> Tensor:
+    return torch.linspace(0, count - 1, min(count, 16)).long()
+
+
 def _check_old_rows(
-    tables: EmbeddingTables, table: Table, ids: list[int], digests: dict[str, str], name: str
+    tables: EmbeddingTables, table: Table, ids: list[int], described: dict[str, Any], name: str
 ) -> None:
-    own = str(table.parameter.dtype).removeprefix("torch.")
-    dtype = own if own in digests else next(iter(digests))
-    if _digest(tables, table, ids, dtype) != digests[dtype]:
-        raise InvalidArgumentError(
-            f"the old rows of {table.name} are not those of the model that {name} was trained on: "
-            "give that model"
-        )
+    """Raises `InvalidArgumentError` for other old rows than those that a manifest describes.
+
+    A digest knows rows in the dtype that they had, and in those that they round to. Of one stored in float32
+    that was in bfloat16 then and is in float16 now, or the reverse, neither rounds to the other: there the
+    sample is compared, up to what both roundings change.
+    """
+    digests = described["digests"]
+    own, was = str(table.parameter.dtype).removeprefix("torch."), next(iter(digests))
+    dtype = own if own in digests else was
+    if _digest(tables, table, ids, dtype) == digests[dtype]:
+        return
+    differently = {own, was} == set(_DIGESTED)
+    if differently and "sample" in described:
+        now, then = _sample(tables, table, ids), torch.tensor(described["sample"])
+        if now.shape == then.shape and torch.allclose(now, then, rtol=2**-8, atol=2**-24, equal_nan=True):
+            return
+    raise InvalidArgumentError(
+        f"the old rows of {table.name} are not those of the model that {name} was trained on: give that model"
+        + (f", loaded in {was}" if differently else "")
+    )
 
 
 def _file(

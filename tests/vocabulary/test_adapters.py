@@ -269,6 +269,32 @@ def test_a_base_in_a_coarser_dtype_is_known(adapter, dtype) -> None:
     assert loaded.get_base_model().transformer.wte.weight.dtype == dtype
 
 
+@pytest.mark.parametrize(("then", "now"), [("bfloat16", "float16"), ("float16", "bfloat16")])
+def test_a_base_in_float32_is_known_in_either_half(then, now, tmp_path) -> None:
+    m, t = saved_base("llama", tmp_path / "base")
+
+    def load(dtype):
+        return type(m).from_pretrained(tmp_path / "base", dtype=getattr(torch, dtype))
+
+    trained = load(then)
+    new = expand_vocabulary(trained, t, NEW, "mean_cov", prefixes=()).token_ids
+    wrapped = get_peft_model(trained, hf_embinit.peft_config_for_new_tokens(trained, new))
+    quietly(wrapped.save_pretrained, tmp_path / "adapter")
+    for dtype in (then, now, "float32"):
+        assert load_adapter(load(dtype), tmp_path / "adapter").config.vocab_size == 322
+    other = load(now)
+    other.lm_head.weight.data += 0.01 * torch.randn(other.lm_head.weight.shape).to(other.dtype)
+    refused(other, tmp_path, f"the old rows of lm_head.weight are not those.*loaded in {then}")
+    file = tmp_path / "adapter" / MANIFEST  # as adapters were saved that have no sample
+    manifest = json.loads(file.read_text())
+    for table in manifest["tables"].values():
+        del table["sample"]
+    file.write_text(json.dumps(manifest))
+    refused(load(now), tmp_path, f"loaded in {then}")
+    for dtype in (then, "float32"):
+        assert load_adapter(load(dtype), tmp_path / "adapter").config.vocab_size == 322
+
+
 def test_peft_alone_on_the_base_names_the_way_out(adapter) -> None:
     folder, base_class = adapter
     with (
