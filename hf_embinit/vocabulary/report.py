@@ -69,7 +69,8 @@ class ExpansionReport:
     coverage: dict[str, Any] | None
     """Tokens, how many have a source of their own, and those that have none (they get the mean)."""
     shift: DistributionShift | None = None
-    """None for a dry run, for `prefixes=()`, and for models without an output table or a forward pass."""
+    """None for a dry run, for `prefixes=()`, and for models without an output table, a forward pass or finite
+    logits."""
     min_distance: dict[str, float] = field(default_factory=dict)
     """Table -> smallest Euclidean distance between two new tokens' rows, in the table's dtype."""
     effective_rank: dict[str, float] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..arguments import checked
-from ..errors import UnsupportedModelError
+from ..errors import UnsupportedModelError, VocabularyWarning
 from ..measures import kl_divergence, new_token_mass, top1_agreement
 from .report import DistributionShift
 
@@ -65,10 +66,15 @@ class ShiftMeter:
             left = limit - sum(len(b) for b in self.before)
             if logits is None or left <= 0:
                 break
+            if not _is_distribution(logits):
+                self.before = []
+                _warn_of_no_distribution(model)
+                break
             self.before.append(logits[:left])
 
     def compare(self, filled: Sequence[int]) -> DistributionShift | None:
-        """The shift once the rows `filled` are in; None when the model gives no logits over its vocabulary.
+        """The shift once the rows `filled` are in; None when the model gives no logits over its vocabulary,
+        or, with a warning, such as are no distribution.
 
         p is over the old rows that were not overwritten, p' over those and the new ones.
         """
@@ -76,6 +82,9 @@ class ShiftMeter:
         for ids, before in zip(self.ids, self.before, strict=False):
             logits = next_token_logits(self.model, ids)
             assert logits is not None
+            if not _is_distribution(logits):
+                _warn_of_no_distribution(self.model)
+                return None
             old, after = paired_logits(before, logits[: len(before)], filled)
             kl.append(kl_divergence(old, after))
             mass.append(new_token_mass(after, old.shape[-1]))
@@ -92,6 +101,21 @@ class ShiftMeter:
             top1_agreement=sum(same) / len(kls),
             largest_logit=max(float(logits.max()) for logits in self.before if len(logits)),
         )
+
+
+def _is_distribution(logits: Tensor) -> bool:
+    """Whether logits `[P, V]` give probabilities; -inf for some tokens is a probability of zero."""
+    return bool(torch.isfinite(logits.logsumexp(-1)).all())
+
+
+def _warn_of_no_distribution(model: PreTrainedModel) -> None:
+    warnings.warn(
+        f"{type(model).__name__} gives logits that are NaN or infinite, of its padding rows perhaps or in "
+        f"float16: next-token distributions are not compared (hf_embinit.doctor looks for such rows; "
+        f"prefixes=() compares nothing)",
+        VocabularyWarning,
+        stacklevel=6,
+    )
 
 
 def paired_logits(before: Tensor, after: Tensor, filled: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -169,6 +193,8 @@ def _generated(
         if logits is None:
             break
         last = logits.view(GENERATED_TEXTS, length, -1)[:, -1, :vocabulary].masked_fill(~allowed, -torch.inf)
+        if not _is_distribution(last):
+            break
         ids[:, length] = torch.multinomial(last.softmax(-1), 1, generator=generator).flatten()
     return ids
 

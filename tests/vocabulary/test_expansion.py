@@ -62,6 +62,25 @@ def test_old_logits_stay_and_the_report_is_what_a_user_would_measure(
     assert t.decode(t(f"the{NEW[0]} is")["input_ids"]) == f"the{NEW[0]} is"
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("row", [7, 330])
+def test_logits_that_give_no_distribution_are_not_compared(row, value) -> None:
+    m, t = pair("llama", rows=64)
+    m.lm_head.weight.data[row] = value
+    with pytest.warns(VocabularyWarning, match="NaN or infinite.*not compared"):
+        report = expand_vocabulary(m, t, NEW)
+    assert report.shift is None and "was not measured" in str(report)
+    assert torch.isfinite(m.lm_head.weight[report.token_ids]).all() and len(t) == 323
+
+
+def test_masked_padding_logits_are_compared() -> None:
+    m, t = pair("llama", rows=64)
+    m.lm_head.register_forward_hook(
+        lambda module, given, logits: logits.index_fill(-1, torch.arange(330, 384), -math.inf)
+    )
+    assert math.isfinite(expand_vocabulary(m, t, NEW).shift.kl_max)
+
+
 def test_padding_rows_are_used_and_none_is_cut_off() -> None:
     """len(tokenizer) + k would shrink the matrix, and leave the new tokens on rows that nobody filled."""
     for rows, expected in ((64, 320 + 64), (2, 320 + 3), (3, 320 + 3)):
