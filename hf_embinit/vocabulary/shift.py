@@ -149,7 +149,8 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
     None for a model that gives no logits over its vocabulary.
     """
     from_files = "disk" in (getattr(model, "hf_device_map", None) or {}).values()
-    inputs = {"input_ids": ids if from_files else ids.to(model.device)}  # hooks move them
+    moved = from_files or model.device.type == "meta"  # by accelerate's hooks, where weights are offloaded
+    inputs = {"input_ids": ids if moved else ids.to(model.device)}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
     modes = [(module, module.training) for module in model.modules()]

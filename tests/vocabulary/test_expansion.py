@@ -81,6 +81,18 @@ def test_masked_padding_logits_are_compared() -> None:
     assert math.isfinite(expand_vocabulary(m, t, NEW).shift.kl_max)
 
 
+@pytest.mark.parametrize("offload", ["cpu_offload", "disk_offload"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_models_that_accelerate_has_offloaded_are_compared_too(offload, kind, tmp_path) -> None:
+    import accelerate
+
+    (m, t), (plain, plain_t) = pair(kind), pair(kind)
+    getattr(accelerate, offload)(m, *([str(tmp_path)] if offload == "disk_offload" else []))
+    report = expand_vocabulary(m, t, NEW, "mean_cov")
+    assert report.shift == expand_vocabulary(plain, plain_t, NEW, "mean_cov").shift
+    assert torch.equal(logits(m, ids_of(t, texts()[0])), logits(plain, ids_of(t, texts()[0])))
+
+
 def test_padding_rows_are_used_and_none_is_cut_off() -> None:
     """len(tokenizer) + k would shrink the matrix, and leave the new tokens on rows that nobody filled."""
     for rows, expected in ((64, 320 + 64), (2, 320 + 3), (3, 320 + 3)):
