@@ -253,6 +253,7 @@ class EmbeddingTables:
                 setattr(holder, key, size)
             if events is not None:
                 config.embinit = events
+            torch.clear_autocast_cache()  # it may hold the old tables in another dtype
             then()
 
     def _put(self, tied: TiedTensor, after: Tensor) -> None:

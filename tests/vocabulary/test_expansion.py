@@ -93,6 +93,16 @@ def test_models_that_accelerate_has_offloaded_are_compared_too(offload, kind, tm
     assert torch.equal(logits(m, ids_of(t, texts()[0])), logits(plain, ids_of(t, texts()[0])))
 
 
+def test_inside_autocast_the_new_tables_are_used() -> None:
+    """Autocast keeps the weights that it has cast."""
+    for work in (lambda m, t: expand_vocabulary(m, t, NEW), lambda m, t: EmbeddingTables(m).resize(323)):
+        m, t = pair("llama")
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            m(input_ids=torch.tensor([[1, 2]]))
+            work(m, t)
+            assert m(input_ids=torch.tensor([[1, 322]])).logits.shape[-1] == 323
+
+
 def test_padding_rows_are_used_and_none_is_cut_off() -> None:
     """len(tokenizer) + k would shrink the matrix, and leave the new tokens on rows that nobody filled."""
     for rows, expected in ((64, 320 + 64), (2, 320 + 3), (3, 320 + 3)):
