@@ -3,7 +3,8 @@
     @checked
     def expand(tokens: Sequence[str], *, scale: NotNegative = 1.0, seed: Seed = 0) -> Report: ...
 
-A `bool` is no `int` here, an `int` is a `float`, a `float` is finite, and a string is no list of strings.
+A `bool` is no `int` here, an `int` is a `float`, a `float` is finite, and a string is no list of strings. An
+integer of another type, such as NumPy's, is handed on as an `int`.
 What is `Any`, and what `**options` take, is checked by who reads it. Standard library only.
 """
 
@@ -15,6 +16,7 @@ import functools
 import inspect
 import math
 import numbers
+import operator
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -116,7 +118,9 @@ def checked(function: F) -> F:
         for name, value in bound.arguments.items():
             if name in named and value is not named[name].default:
                 check(name, value, hints[name])
-        return function(*args, **kwargs)
+                if isinstance(value, numbers.Integral) and not isinstance(value, int):
+                    bound.arguments[name] = operator.index(value)
+        return function(*bound.args, **bound.kwargs)
 
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {name: p for name, p in signature.parameters.items() if p.kind not in variable}

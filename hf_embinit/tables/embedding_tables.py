@@ -168,7 +168,8 @@ class EmbeddingTables:
         tables = self.of_side(side)
         old = self.vocab_size(side)
         new = target_size(old, new_num_tokens, pad_to_multiple_of)
-        plan = ResizePlan(old, new, side, asked=new_num_tokens)
+        asked = None if new_num_tokens is None else int(new_num_tokens)
+        plan = ResizePlan(old, new, side, asked=asked)
         for table in tables:
             self._require_values(table)
             if table.tied_to is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,20 +39,22 @@ class ResizePlan:
 
 def target_size(old: int, new_num_tokens: int | None, pad_to_multiple_of: int | None) -> int:
     """Rows after a resize; raises `InvalidArgumentError` for numbers that make no sense."""
-    new = old if new_num_tokens is None else new_num_tokens
-    if isinstance(new, bool) or not isinstance(new, int) or new < 1:
-        raise InvalidArgumentError(f"new_num_tokens={new_num_tokens!r}: expected a positive integer")
+    new = old if new_num_tokens is None else _positive("new_num_tokens", new_num_tokens)
     if pad_to_multiple_of is not None:
-        if (
-            isinstance(pad_to_multiple_of, bool)
-            or not isinstance(pad_to_multiple_of, int)
-            or pad_to_multiple_of < 1
-        ):
-            raise InvalidArgumentError(
-                f"pad_to_multiple_of={pad_to_multiple_of!r}: expected a positive integer"
-            )
-        new = -(-new // pad_to_multiple_of) * pad_to_multiple_of
+        multiple = _positive("pad_to_multiple_of", pad_to_multiple_of)
+        new = -(-new // multiple) * multiple
     return new
+
+
+def _positive(name: str, value: Any) -> int:
+    """An integer, NumPy's and torch's too, as an `int`."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise InvalidArgumentError(f"{name}={value!r}: expected a positive integer")
+    return number
 
 
 def resized_copy(tied: TiedTensor, plan: ResizePlan, extra_rows: int, extra_rows_move: bool) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -222,6 +223,13 @@ def test_read_and_write() -> None:
     tables = EmbeddingTables(model)
     tables.write_bias(tables.output_tables[0], [torch.arange(float(V))])
     assert torch.equal(model.final_logits_bias[0], torch.arange(float(V)))
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, torch.tensor])
+def test_integers_of_other_types_are_sizes(kind) -> None:
+    model = gpt2()
+    EmbeddingTables(model).resize(kind(70), pad_to_multiple_of=kind(8))
+    assert type(model.config.vocab_size) is int and model.config.vocab_size == 72
 
 
 @pytest.mark.parametrize("bad", [0, -3, True, 2.5, "7"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 
+import numpy as np
 import pytest
 import torch
 from builders.tiny_models import marian_with_two_vocabularies, word_tokenizer
@@ -20,6 +22,7 @@ from hf_embinit.models import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerTokenizer,
 )
+from hf_embinit.patching import patch
 from hf_embinit.tables import EmbeddingTables
 from hf_embinit.vocabulary import expand_vocabulary, propose_tokens, replace_tokenizer
 
@@ -101,6 +104,17 @@ def test_inside_autocast_the_new_tables_are_used() -> None:
             m(input_ids=torch.tensor([[1, 2]]))
             work(m, t)
             assert m(input_ids=torch.tensor([[1, 322]])).logits.shape[-1] == 323
+
+
+def test_numpy_integers_are_integers(tmp_path) -> None:
+    (m, t), (plain, plain_t) = pair(), pair()
+    report = expand_vocabulary(m, t, NEW, "mean_cov", seed=np.int64(3), pad_to_multiple_of=np.int64(64))
+    expand_vocabulary(plain, plain_t, NEW, "mean_cov", seed=3, pad_to_multiple_of=64)
+    assert torch.equal(m.transformer.wte.weight, plain.transformer.wte.weight)
+    assert json.loads(json.dumps(report.to_dict()))["seed"] == 3
+    patch(m, "mean_cov", seed=np.int64(4)).resize_token_embeddings(np.int64(385), np.int64(2))
+    m.save_pretrained(tmp_path)
+    assert [e["seed"] for e in read_manifest(tmp_path)] == [3, 4] and m.config.vocab_size == 386
 
 
 def test_padding_rows_are_used_and_none_is_cut_off() -> None:
