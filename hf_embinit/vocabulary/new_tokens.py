@@ -78,11 +78,19 @@ def check_new_tokens(
     backend = getattr(extended, "_tokenizer", None)
     shown = list(wanted) if backend is None else backend.decode_batch([[i] for i in ids])
     for text, i, seen in zip(wanted, ids, shown, strict=True):
-        written = seen.strip()
-        if (written != text.strip() or backend is None) and (
-            written := extended.decode([i]).strip()
-        ) != text.strip():
+        if seen.strip() == text.strip() and backend is not None:
+            continue
+        decoded = extended.decode([i])
+        written = decoded.strip()
+        if written == text.strip():
+            continue
+        if any(i in found for found in split_texts(extended, [decoded, f"a {written} a"])):
             _warn(f"the tokenizer's normaliser changes the token {text!r}: it matches and writes {written!r}")
+        else:
+            _warn(
+                f"the token {text!r} is found where a text spells it so, and not where a text has the "
+                f"{decoded!r} that it is written as: if that is meant, give {decoded!r}"
+            )
     return CheckedTokens(list(wanted.values()), id_of, extended, old, split)
 
 
@@ -93,6 +101,11 @@ def _wanted(
     for token in new_tokens:
         if not str(token).strip():
             raise InvalidArgumentError(f"new_tokens has the empty token {str(token)!r}")
+        if any("\ud800" <= c <= "\udfff" for c in str(token)):
+            raise InvalidArgumentError(
+                f"new_tokens has {str(token)!r}, in which half a character (a surrogate) stands alone: give "
+                f"whole characters"
+            )
     texts = [str(token) for token in new_tokens]
     vocabulary = set(old.tokens)
     split = split_texts(tokenizer, texts)
@@ -109,7 +122,10 @@ def _wanted(
         else:
             wanted[text] = token
     if not wanted:
-        raise InvalidArgumentError("new_tokens has no token that the tokenizer lacks")
+        raise InvalidArgumentError(
+            "new_tokens has no token that the tokenizer lacks: for rows of tokens that were added to it "
+            "already, call hf_embinit.patch(model, init), then model.resize_token_embeddings(len(tokenizer))"
+        )
     return wanted, {text: pieces[text] for text in wanted}
 
 

@@ -117,6 +117,31 @@ def test_numpy_integers_are_integers(tmp_path) -> None:
     assert [e["seed"] for e in read_manifest(tmp_path)] == [3, 4] and m.config.vocab_size == 386
 
 
+def test_a_token_in_the_spelling_of_the_vocabulary_is_no_text() -> None:
+    m, t = pair()
+    with pytest.warns(VocabularyWarning, match="not where a text has the ' zzzqqq' that .* give ' zzzqqq'"):
+        expand_vocabulary(m, t, ["\u0120zzzqqq"], prefixes=())
+
+
+def test_half_a_character_is_no_token() -> None:
+    m, t = pair()
+    with pytest.raises(InvalidArgumentError, match=r"'\\ud800x', in which half a character .* whole charac"):
+        expand_vocabulary(m, t, ["<a>", "\ud800x"])
+    assert len(t) == m.config.vocab_size == 320
+
+
+def test_tokens_that_were_added_before_get_rows_as_the_error_says() -> None:
+    m, t = pair()
+    t.add_tokens(["<a>"])
+    with (
+        pytest.warns(VocabularyWarning, match="in the vocabulary already"),
+        pytest.raises(InvalidArgumentError, match=r"patch\(model, init\).*resize_token_embeddings"),
+    ):
+        expand_vocabulary(m, t, ["<a>"])
+    patch(m, "mean").resize_token_embeddings(len(t))
+    assert m.config.vocab_size == 321 and read_manifest(m)[0]["init"] == "mean"
+
+
 def test_padding_rows_are_used_and_none_is_cut_off() -> None:
     """len(tokenizer) + k would shrink the matrix, and leave the new tokens on rows that nobody filled."""
     for rows, expected in ((64, 320 + 64), (2, 320 + 3), (3, 320 + 3)):
