@@ -104,7 +104,6 @@ def main() -> None:
 
     init = training.chosen_init(model_args)
     options = model_args.options_of(init)  # what does not fit ends here, before any work
-    model_args.refuse_shapes()
     training.check_experiment(model_args, twin_args, training_args)
     dataset = data_args.dataset = ALIASES.get(data_args.dataset, data_args.dataset)
     names = {"init": init or "kept", "tokenizer": model_args.tokenizer or model_args.model}

@@ -78,11 +78,8 @@ def main() -> None:
     from hf_embinit.tasks import retokenizing, trials
     from hf_embinit.vocabulary import expand_vocabulary, read_refinement, replace_tokenizer
 
-    given = (args.refine, args.untie, args.tokenizer, args.vocab_size != Arguments.vocab_size)
-    if args.expand and any(given):
-        raise InvalidArgumentError(
-            "--expand keeps the tokenizer: leave --tokenizer, --vocab_size, --refine, --untie out"
-        )
+    if args.expand and (args.refine or args.untie or args.tokenizer):
+        raise InvalidArgumentError("--expand keeps the tokenizer: leave --tokenizer, --refine, --untie out")
     init, options = retokenizing.read_method(args.init, adds_words=bool(args.expand))
     refinements = read_refinement(args.refine)  # what is misspelt ends here, before any work
     folder = records.prepare_run_folder(args.output_dir, arguments=asdict(args)).folder

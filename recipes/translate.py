@@ -66,10 +66,7 @@ class DataArguments(SampleArguments):
         2, "Tokens seen fewer times than this in the training text become <unk>; the data set's own default."
     )
     max_source_length: Count = flag(128, "Longest source, in tokens; longer ones are cut.")
-    max_target_length: AtLeastTwo = flag(
-        128,
-        "Longest target, in tokens; longer ones are cut. Of what is generated the start token counts, too.",
-    )
+    max_target_length: AtLeastTwo = flag(128, "Longest target, in tokens; generated: with its start token.")
     num_beams: Count = flag(1, "Beams when generating; 1 is greedy search.")
 
 

@@ -296,8 +296,8 @@ retokenize.py --model nowhere --output_dir o | --model 'nowhere' is no folder he
 retokenize.py --model cut --output_dir o | --model 'cut' cannot be read
 retokenize.py --model gpt2 --init fvtt --output_dir o | Unknown init 'fvtt'. Did you mean: fvt
 retokenize.py --model nowhere --init fvt --refine nowhere --output_dir o | Unknown refinement 'nowhere'
-retokenize.py --model gpt2 --init fvt --expand 5 --untie --output_dir o | --vocab_size, --refine, --untie out
-retokenize.py --model gpt2 --init fvt --expand 5 --vocab_size 9 --output_dir o | leave --tokenizer
+retokenize.py --model gpt2 --init fvt --expand 5 --untie --output_dir o | leave --tokenizer, --refine
+retokenize.py --model gpt2 --init fvt --expand 5 --vocab_size 9 --output_dir o | exclude each other
 retokenize.py --model gpt2 --init fvt --max_pairs 9 --output_dir o | --max_pairs is for an encoder
 retokenize.py --model model --init fvt --num_texts 9 --output_dir o | --num_texts is for a causal
 retokenize.py --model gpt2 --init fvt --train all --output_dir o | --train is for training: give --max_steps

@@ -35,6 +35,7 @@ __getattr__, __all__ = lazy_names(
             "embedding_statistics",
             "position_encoding",
             "position_encoding_statistics",
+            "row_index",
             "xavier_statistics",
         ),
         "unused": ("unused_distance",),
@@ -77,5 +78,6 @@ if TYPE_CHECKING:
     from .statistics import embedding_statistics as embedding_statistics
     from .statistics import position_encoding as position_encoding
     from .statistics import position_encoding_statistics as position_encoding_statistics
+    from .statistics import row_index as row_index
     from .statistics import xavier_statistics as xavier_statistics
     from .unused import unused_distance as unused_distance

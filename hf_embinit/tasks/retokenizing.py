@@ -98,7 +98,7 @@ def check_fits(flags: Mapping[str, Any], defaults: Mapping[str, Any], generates:
     for name, other in {"train": "max_steps", "learning_rate": "max_steps"}.items():
         if name in given and other not in given:
             raise InvalidArgumentError(f"--{name} is for training: give --{other}, too")
-    for name, other in {"vocab_size": "tokenizer", "test_pairs": "labelled"}.items():
+    for name, other in (("vocab_size", "tokenizer"), ("vocab_size", "expand"), ("test_pairs", "labelled")):
         if {name, other} <= given:
             raise InvalidArgumentError(f"--{name} and --{other} exclude each other: give one of them")
 

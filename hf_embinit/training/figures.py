@@ -13,8 +13,7 @@ from torch import Tensor
 
 from ..drawing import BLUE, GRAY, GREEN, ORANGE, new_figure, save_figure
 from ..errors import InvalidArgumentError
-from ..measures import check_table, position_encoding
-from ..measures.statistics import row_index
+from ..measures import check_table, position_encoding, row_index
 from ..moments import xavier_bound, xavier_std
 
 if TYPE_CHECKING:

@@ -246,12 +246,7 @@ def run(
     frozen = {name: freeze_all_but_embeddings(m) for name, m in models.items()} if freeze_rest else {}
     statistics = _of_tables(models, table_statistics)
     if args.should_save:
-        keep_inputs(run.folder, _input_digests(data, read_manifest(first), tokenizer), run.checkpoint)
-    # step 0, kept beside the trained model; a run that goes on begins with the same weights
-    if args.should_save and not _has_start(run, models):
-        _save_start(run, models, tokenizer)
-        if data.draws_tables:
-            draw_tables(first, run.folder / "figures", run.init)
+        _keep_start(run, data, models, tokenizer)
     trainer = _trainer(run, data, data.module(models), tokenizer)
     trainer.train(resume_from_checkpoint=run.checkpoint)
 
@@ -340,6 +335,16 @@ def _trainer(run: Run, data: TaskData, module: Any, tokenizer: Any) -> Trainer:
     )
     keep_checkpoints_whole(trainer)
     return trainer
+
+
+def _keep_start(run: Run, data: TaskData, models: Mapping[str, PreTrainedModel], tokenizer: Any) -> None:
+    """Keeps step 0 beside the trained model; a run that goes on begins with the same weights and inputs."""
+    first = next(iter(models.values()))
+    keep_inputs(run.folder, _input_digests(data, read_manifest(first), tokenizer), run.checkpoint)
+    if not _has_start(run, models):
+        _save_start(run, models, tokenizer)
+        if data.draws_tables:
+            draw_tables(first, run.folder / "figures", run.init)
 
 
 def _has_start(run: Run, models: Mapping[str, PreTrainedModel]) -> bool:

@@ -346,6 +346,7 @@ def check_experiment(model: Any, twins: TwinArguments, args: TrainingArguments) 
     `model` has the flags `model`, `init`, `vectors`, `min_frequency`, `tie_word_embeddings`,
     `reinitialize_embeddings` and `freeze_rest`.
     """
+    model.refuse_shapes()
     for name in ("reinitialize_embeddings", "freeze_rest"):
         if model.model == "vanilla" and getattr(model, name):
             raise InvalidArgumentError(
