@@ -88,6 +88,21 @@ def test_old_rows_are_bit_identical_after_100_steps(kind, freeze_rest, make_opti
             assert not value[old].any()  # the optimizer knows nothing of old rows
 
 
+@pytest.mark.parametrize("again", [True, False])
+def test_a_copy_of_the_model_needs_a_call_of_its_own(again) -> None:
+    m, t, new = expanded("llama")
+    with train_new_rows_only(m, new):
+        copied = copy.deepcopy(m)
+    training = train_new_rows_only(copied, new) if again else None
+    old = copied.lm_head.weight[:320].detach().clone()
+    optimizer = torch.optim.AdamW(copied.parameters(), lr=1e-2)
+    loss_of(copied, torch.tensor([t(TEXT)["input_ids"]])).backward()
+    optimizer.step()
+    assert torch.equal(copied.lm_head.weight[:320], old) == again
+    if training is not None:
+        training.remove()
+
+
 def test_a_masked_gradient_alone_lets_weight_decay_move_old_rows() -> None:
     """What the helper is for: the same training with nothing but a gradient mask moves every row."""
     m, t, new = expanded("gpt2")
