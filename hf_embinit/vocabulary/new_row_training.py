@@ -38,8 +38,8 @@ def train_new_rows_only(
     gradients of old rows are zeroed (they take no part in clipping, and decoupled decay leaves no state
     for them) and the rows are put back after each optimizer step. Costs one copy of each table. Raises
     `InvalidArgumentError` for ids that the model lacks, `UnsupportedModelError` for tables on the meta device
-    or sharded by ZeRO-3. A model that FSDP2 shards is sharded first. It is about these parameters: a deep copy
-    or a pickle of `model` has others, whose old rows are trained; call it on the copy.
+    or sharded by ZeRO-3. A model that FSDP2 shards is sharded first. A deep copy or a pickle of `model` has
+    parameters of its own, whose old rows are trained too: call this on the copy.
 
     An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
     `load_adapter` brings both back.
