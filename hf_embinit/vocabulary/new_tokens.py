@@ -60,7 +60,8 @@ def check_new_tokens(
 
     Empty and blank strings, and tokens that the tokenizer would never produce, raise `InvalidArgumentError`.
     Tokens given twice, tokens that are in the vocabulary (or whose text is one token of it) and tokens
-    that the normaliser changes come with a `VocabularyWarning`; the first two are not added.
+    that the normaliser changes come with a `VocabularyWarning`; the first two are not added. So do tags that
+    are not found after a letter.
     """
     old = read_vocabulary(tokenizer, side)
     wanted, split = _wanted(tokenizer, new_tokens, old)
@@ -130,19 +131,29 @@ def _wanted(
 
 
 def _check_use(extended: Any, id_of: dict[str, int]) -> None:
-    """Raises when no ordinary text gives a token's id."""
+    """Raises when no ordinary text gives a token's id; warns of a tag that is not found after a letter."""
     unused = list(id_of)
+    known = getattr(extended, "added_tokens_decoder", {})
     for context in ("a{} a", "a{}", "{}", "a {} a"):  # a token that starts with a blank follows a word
         follows = context.startswith("a{")
         tried = [text for text in unused if follows or not text[0].isspace()]
         encoded = split_texts(extended, [context.format(text) for text in tried])
         used = {text for text, ids in zip(tried, encoded, strict=True) if id_of[text] in ids}
         unused = [text for text in unused if text not in used]
+        if context == "a{} a":
+            tags = [text for text in unused if not (text[0].isalnum() or text[0].isspace())]
+            apart = [t for t in tags if not getattr(known.get(id_of[t]), "single_word", False)]
     if unused:
         text, instead = unused[0], extended.tokenize(unused[0])
         raise InvalidArgumentError(
             f"the tokenizer would never produce the new token {text!r} but makes {instead} of it: "
             f"give the token as its normaliser writes it, or AddedToken({text!r}, normalized=False)"
+        )
+    if apart:
+        text, instead = apart[0], extended.tokenize(f"a{apart[0]}")
+        _warn(
+            f"the token {text!r} is found after a blank, and not after a letter, where the tokenizer makes "
+            f"{instead[1:]} of it: AddedToken({text!r}, normalized=False) is found anywhere"
         )
 
 

@@ -142,6 +142,24 @@ def test_tokens_that_were_added_before_get_rows_as_the_error_says() -> None:
     assert m.config.vocab_size == 321 and read_manifest(m)[0]["init"] == "mean"
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tags_that_are_not_found_after_a_letter(family, recwarn) -> None:
+    def told(*tokens) -> list[str]:
+        t = tokenizer(family)
+        recwarn.clear()
+        expand_vocabulary(model("llama", len(t)), t, tokens, prefixes=())
+        return [str(w.message) for w in recwarn if w.category is VocabularyWarning]
+
+    warned = told("<tool>", "</tool>", "zyxomma")
+    if family == "sentencepiece_bpe":
+        (message,) = warned
+        assert "'<tool>' is found after a blank, and not after a letter" in message
+    else:
+        assert not warned
+    assert not told(*[AddedToken(tag, normalized=False) for tag in ("<tool>", "</tool>")])
+    assert not told(AddedToken("<tool>", single_word=True))
+
+
 def test_padding_rows_are_used_and_none_is_cut_off() -> None:
     """len(tokenizer) + k would shrink the matrix, and leave the new tokens on rows that nobody filled."""
     for rows, expected in ((64, 320 + 64), (2, 320 + 3), (3, 320 + 3)):
