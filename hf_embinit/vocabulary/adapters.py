@@ -6,7 +6,6 @@ them. `embinit.json` and `embinit.safetensors` say so, and `load_adapter` grows 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import warnings
@@ -17,7 +16,6 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
-import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback
 
@@ -30,6 +28,7 @@ from ..manifest import package_version, row_ids, side_of
 from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
 from .adapters_on_disk import attach_adapter
 from .new_row_training import let_heads_tell_their_bias
+from .old_rows import check_old_rows, describe_old_rows
 
 if TYPE_CHECKING:
     from peft import PeftConfig, PeftModel
@@ -39,8 +38,6 @@ HINT = "load_with_hf_embinit_load_adapter"
 """A key of `adapter_config.json` that PEFT does not know: it names it in a warning when it loads one."""
 
 _GROWTH = ("expand_vocabulary", "resize")
-_DIGESTED = ("bfloat16", "float16")
-"""Dtypes that a base may be loaded in when the adapter was trained in another."""
 
 
 @checked
@@ -71,11 +68,7 @@ def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
         sides[side] = {"rows": rows, "ids": kept}
         for table in _tables_of(tables, side):
             tensors[table.name] = tables.read(table)[kept].cpu().contiguous()
-            described[table.name] = {
-                "side": side,
-                "digests": _digests(tables, table, kept),
-                "sample": _sample(tables, table, kept).tolist(),
-            }
+            described[table.name] = {"side": side, **describe_old_rows(tables, table, kept)}
         for name, bias in _biases_of(tables, side):
             tensors[name] = bias[kept].cpu().contiguous()
     manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
@@ -221,7 +214,7 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
                 raise InvalidArgumentError(
                     f"{name} has no rows for {table.name}: give the base it was made on"
                 )
-            _check_old_rows(tables, table, at["ids"], manifest["tables"][table.name], name)
+            check_old_rows(tables, table, at["ids"], manifest["tables"][table.name], name)
             plan.append((table, at["ids"]))
         for bias_name, _ in _biases_of(tables, side):
             if bias_name not in rows:
@@ -325,65 +318,6 @@ def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int
             )
         sizes.setdefault(side_of(event), event["rows"][0])
     return sizes
-
-
-def _digests(tables: EmbeddingTables, table: Table, ids: list[int]) -> dict[str, str]:
-    """SHA-256 of all rows but `ids`, in the table's dtype and in coarser ones, by dtype."""
-    own = str(table.parameter.dtype).removeprefix("torch.")
-    return {name: _digest(tables, table, ids, name) for name in dict.fromkeys([own, *_DIGESTED])}
-
-
-def _old_rows(data: Tensor, ids: list[int]) -> Tensor:
-    """All rows of a table but `ids`."""
-    old = torch.ones(data.shape[0], dtype=torch.bool)
-    old[[i for i in ids if i < data.shape[0]]] = False
-    return old.nonzero().flatten()
-
-
-def _digest(tables: EmbeddingTables, table: Table, ids: list[int], dtype: str) -> str:
-    data = tables.read(table)
-    digest = hashlib.sha256()
-    for block in _old_rows(data, ids).split(2**14):
-        rows = data[block.to(data.device)].to(getattr(torch, dtype)).cpu().contiguous()
-        digest.update(rows.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
-
-
-def _sample(tables: EmbeddingTables, table: Table, ids: list[int]) -> Tensor:
-    """At most 16 entries, evenly spaced, of each of at most 16 rows that are not among `ids`."""
-    data = tables.read(table)
-    old = _old_rows(data, ids)
-    rows = data[old[_spaced(len(old))].to(data.device)]
-    return rows[:, _spaced(rows.shape[1])].float().cpu()
-
-
-def _spaced(count: int) -> Tensor:
-    return torch.linspace(0, count - 1, min(count, 16)).long()
-
-
-def _check_old_rows(
-    tables: EmbeddingTables, table: Table, ids: list[int], described: dict[str, Any], name: str
-) -> None:
-    """Raises `InvalidArgumentError` for other old rows than those that a manifest describes.
-
-    A digest knows rows in the dtype that they had, and in those that they round to. Of one stored in float32
-    that was in bfloat16 then and is in float16 now, or the reverse, neither rounds to the other: there the
-    sample is compared, up to what both roundings change.
-    """
-    digests = described["digests"]
-    own, was = str(table.parameter.dtype).removeprefix("torch."), next(iter(digests))
-    dtype = own if own in digests else was
-    if _digest(tables, table, ids, dtype) == digests[dtype]:
-        return
-    differently = {own, was} == set(_DIGESTED)
-    if differently and "sample" in described:
-        now, then = _sample(tables, table, ids), torch.tensor(described["sample"])
-        if now.shape == then.shape and torch.allclose(now, then, rtol=2**-8, atol=2**-24, equal_nan=True):
-            return
-    raise InvalidArgumentError(
-        f"the old rows of {table.name} are not those of the model that {name} was trained on: give that model"
-        + (f", loaded in {was}" if differently else "")
-    )
 
 
 def _file(
