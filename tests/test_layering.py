@@ -25,6 +25,7 @@ ROOMS = [
     "models",
     "drawing",
     "moments",
+    "modes",
     "hub",
     "tokens",
     "vectors",

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..arguments import checked
 from ..errors import InvalidArgumentError
-from .statistics import check_table
+from .statistics import check_table, row_index
 
 Metric = Literal["inner_product", "cosine", "euclidean"]
 
@@ -203,16 +203,10 @@ def _ids(tokens: Tensor | Sequence[int] | None, v: int) -> Tensor | None:
     """`tokens` (ids or a mask) as a tensor of row indices, None for all."""
     if tokens is None:
         return None
-    ids = torch.as_tensor(tokens)
-    if ids.dtype == torch.bool:
-        if ids.shape != (v,):
-            raise InvalidArgumentError(
-                f"tokens as a mask must have {v} entries, got shape {tuple(ids.shape)}"
-            )
-        ids = ids.nonzero().flatten()
-    if ids.ndim != 1 or not len(ids) or ids.is_floating_point() or int(ids.min()) < 0 or int(ids.max()) >= v:
+    ids = row_index(tokens, v, "tokens")
+    if not len(ids):
         raise InvalidArgumentError(f"tokens must be row indices from 0 to {v - 1}, at least one")
-    return ids.long()
+    return ids
 
 
 class _Space:

@@ -11,6 +11,7 @@ from torch.nn.functional import normalize
 
 from ..arguments import Count, checked
 from ..errors import InvalidArgumentError
+from ..modes import evaluating
 
 _NO_LIMIT = 1 << 30
 """Tokenizers without a maximum length have a larger one, such as T5's of 10^30."""
@@ -29,8 +30,6 @@ def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
     longest = min(longest, tokenizer.model_max_length)
     cut = {"truncation": True, "max_length": longest} if longest < _NO_LIMIT else {}
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-    training = model.training
-    model.eval()
     made = torch.zeros(len(texts), model.config.hidden_size)
     for first in range(0, len(texts), batch_size):
         part = order[first : first + batch_size]
@@ -40,11 +39,10 @@ def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
             return_tensors="pt",
             **cut,
         ).to(model.device)
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(model):
             states = model(**batch).last_hidden_state.float()
         seen = batch["attention_mask"][..., None]
         made[part] = ((states * seen).sum(1) / seen.sum(1).clamp_min(1)).cpu()
-    model.train(training)
     return made
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import Count, Positive, checked
+from ..arguments import Count, Positive, checked, shown
 from ..errors import InvalidArgumentError
 from ..moments import xavier_bound, xavier_std
 
@@ -100,16 +100,18 @@ def check_table(x: Tensor, name: str = "weight") -> None:
                 )
 
 
-def row_index(rows: Sequence[int] | Tensor, weight: Tensor) -> Tensor:
-    """Indices or a mask of the rows of `weight` as indices. Raises `InvalidArgumentError` for a mask of
-    another length."""
-    index = torch.as_tensor(rows, device=weight.device)
+def row_index(rows: Sequence[int] | Tensor, count: int, name: str = "rows") -> Tensor:
+    """Indices, or a mask, of some of `count` rows, as indices. Raises `InvalidArgumentError` for others."""
+    index = torch.as_tensor(rows)
     if index.dtype == torch.bool:
-        if index.shape != weight.shape[:1]:
+        if index.shape != (count,):
             raise InvalidArgumentError(
-                f"rows as a mask must have {len(weight)} entries, got shape {tuple(index.shape)}"
+                f"{name} as a mask must have {count} entries, got shape {tuple(index.shape)}"
             )
-        index = index.nonzero().flatten()
+        return index.nonzero().flatten()
+    inside = index.numel() == 0 or (int(index.min()) >= 0 and int(index.max()) < count)
+    if index.ndim != 1 or not inside or (index.is_floating_point() and len(index)):
+        raise InvalidArgumentError(f"{name} must be row indices from 0 to {count - 1}, got {shown(rows)}")
     return index.long()
 
 
@@ -125,17 +127,13 @@ def embedding_statistics(
     """`EmbeddingStatistics` of `weight` `[N, D]` times `scale`, over all rows or only over `rows`.
 
     `rows` are the rows that count, by index or as a mask `[N]`: leave out padding, reserved and never-trained
-    ones. Sums are in
-    float64, block by block. `effective_rank=False` leaves out the one costly value (the eigenvalues of a
-    D x D Gram matrix). Raises `InvalidArgumentError` for fewer than two entries and for NaN or infinite ones.
+    ones. Sums are in float64, block by block. `effective_rank=False` leaves out the one costly value (the
+    eigenvalues of a D x D Gram matrix). Raises `InvalidArgumentError` for fewer than two entries and for NaN
+    or infinite ones.
     """
     check_table(weight)
     weight, d = weight.detach(), weight.shape[1]
-    index = None if rows is None else row_index(rows, weight)
-    if index is not None and len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(weight):
-        raise InvalidArgumentError(
-            f"rows has ids from {int(index.min())} to {int(index.max())}: expected 0 to {len(weight) - 1}"
-        )
+    index = None if rows is None else row_index(rows, len(weight)).to(weight.device)
     n = len(weight) if index is None else len(index)
     if n * d < 2:
         raise InvalidArgumentError(

@@ -95,9 +95,9 @@ def check_fits(flags: Mapping[str, Any], defaults: Mapping[str, Any], generates:
                 f"--{name} is for {'an encoder' if generates else 'a causal language model'}, which --model "
                 f"{flags['model']!r} is not: leave it out"
             )
-    for name, other in {"train": "max_steps", "learning_rate": "max_steps"}.items():
-        if name in given and other not in given:
-            raise InvalidArgumentError(f"--{name} is for training: give --{other}, too")
+    for name in ("train", "learning_rate"):
+        if name in given and "max_steps" not in given:
+            raise InvalidArgumentError(f"--{name} is for training: give --max_steps, too")
     for name, other in (("vocab_size", "tokenizer"), ("vocab_size", "expand"), ("test_pairs", "labelled")):
         if {name, other} <= given:
             raise InvalidArgumentError(f"--{name} and --{other} exclude each other: give one of them")

@@ -96,7 +96,7 @@ def plot_embedding_distribution(
     n, d = weight.shape
     values = weight.detach()
     if rows is not None:
-        values = values[row_index(rows, weight)]
+        values = values[row_index(rows, n).to(weight.device)]
     values = _some(values)
     scale = math.sqrt(d) if input_scale is None else input_scale
     if positions is None:

@@ -10,6 +10,7 @@ import torch
 
 from ..errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
 from ..initializers import Initializer, list_initializers, read_init
+from ..modes import evaluating
 from ..retokenize import Body, RefineContext, Step, TokenTexts
 from ..tables import EmbeddingTables, RowsOf, checkpoint_of, is_partitioned
 
@@ -84,13 +85,9 @@ def refine_rows(
         generator=torch.Generator().manual_seed(seed),
         texts=None if texts is None else list(texts),
     )
-    training = tables.model.training
-    tables.model.eval()
-    try:
+    with evaluating(tables.model):
         for record, options in refinements:
             context.rows, context.output = record.fn(context, **options)
-    finally:
-        tables.model.train(training)
     for role, rows in (("input", context.rows), ("output", context.output)):
         if rows is not None:
             made[role].rows = rows.to(made[role].table.parameter)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from ..arguments import checked
 from ..errors import UnsupportedModelError, VocabularyWarning
 from ..measures import kl_divergence, new_token_mass, top1_agreement
+from ..modes import evaluating
 from .report import DistributionShift
 
 logger = logging.getLogger(__name__)
@@ -153,10 +154,8 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
     inputs = {"input_ids": ids if moved else ids.to(model.device)}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), evaluating(model):
             logits = getattr(model(**inputs), "logits", None)
     except Exception as error:
         if from_files:
@@ -168,9 +167,6 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
             f"{type(model).__name__} cannot be run on token ids alone ({error}); "
             "prefixes=(), or no --measure, leaves the comparison out"
         ) from error
-    finally:
-        for module, training in modes:
-            module.training = training
     if not isinstance(logits, Tensor) or logits.dim() != 3 or model.get_output_embeddings() is None:
         return None
     return logits.flatten(0, 1).float().cpu()

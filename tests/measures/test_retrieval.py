@@ -65,6 +65,9 @@ def test_an_encoder_without_a_longest_text_reads_all_of_it_without_dropout() -> 
     texts = ["a dog " * 300, "a dog"]
     states = mean_pooled(encoder, t, texts)
     assert encoder.training and torch.equal(states, mean_pooled(encoder, t, texts))
+    encoder.shared.eval()
+    mean_pooled(encoder, t, texts[1:])
+    assert encoder.training and not encoder.shared.training  # each module as it was
     with torch.no_grad():
         whole = encoder.eval()(**t(texts[:1], return_tensors="pt")).last_hidden_state[0].mean(0)
     torch.testing.assert_close(states[0], whole, atol=1e-5, rtol=1e-5)
