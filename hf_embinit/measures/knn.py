@@ -14,9 +14,8 @@ from torch import Tensor
 
 from ..arguments import checked
 from ..errors import InvalidArgumentError
+from .scores import TINY, UNIT_64, Metric, Scores
 from .statistics import check_table, row_index
-
-Metric = Literal["inner_product", "cosine", "euclidean"]
 
 _BLOCK = 2048
 """Rows and columns of a block of scores: large enough for fast matrix products, small enough for caches."""
@@ -27,6 +26,11 @@ _GROUP = 16
 _SCORES = 2**24
 _ASKED = 512
 """Rows of such a block: what a row selects costs the same in a block of any width, so blocks are wide."""
+_EXACT = 2**19
+"""Numbers of the rows that are compared in float64 at a time: what fits a cache."""
+_SPARE, _SPARE_COLUMNS = 2, 512
+"""Candidates of a row beyond its k + 1, and columns for each more: with them rounding, which grows by the
+column, rarely leaves open which k are the nearest."""
 
 
 @overload
@@ -76,7 +80,9 @@ def knn_match_similarity(
     sought among all V. `weights` `[V]`, such as frequencies, make it a weighted mean. `per_token=True`
     gives the float32 values `[Q]` instead.
 
-    Memory beyond the tables: one block of scores, and k + 2 numbers a token. Products are in float32.
+    Memory beyond the tables: one block of scores, and some k numbers a token. Products are in float32, and
+    neighbors that rounding could have put into another order are compared in float64: what comes out is
+    exact, at any scale, and equal are distances that differ by less than float64 tells.
 
     Raises `InvalidArgumentError` when the tables differ in V, when k is not between 1 and the number of
     possible neighbors, and for NaN or infinite values, tables of equal rows, or zero rows among `tokens`,
@@ -163,28 +169,52 @@ def nearest_neighbors(
     if all(bool((b == x[0]).all()) for b in x.split(_BLOCK)):
         raise InvalidArgumentError(f"all rows of {name} are the same, so no row is nearer than another")
     wanted = _ids(tokens, v)
-    space = _Space(x.detach(), metric, name, wanted)
-    count = min(k + 1, most)  # one more than k, to see ties at the border
+    space = Scores(x.detach(), metric, name, wanted)
+    count = min(k + 1 + _SPARE + x.shape[1] // _SPARE_COLUMNS, most)
     if wanted is None or len(wanted) > v / 2:
         values, indices = _Finder(space, count, include_self).all_pairs()
         if wanted is not None:
             values, indices = values[wanted], indices[wanted]
     else:
         values, indices = _Finder(space, count, include_self, wanted).some_rows()
-    ids = torch.arange(v, device=x.device) if wanted is None else wanted
-    tied = (values[:, k - 1] == values[:, k]).nonzero().flatten() if k < most else ids[:0]
-    values, indices = _in_order(values[:, :k], indices[:, :k])
-    for rows in tied.split(max(1, _SCORES // v)):
-        scores = space.scores(ids[rows], include_self)
-        indices[rows] = scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-    return indices
+    ids = torch.arange(v, device=x.device) if wanted is None else wanted.to(x.device)
+    return _decided(space, ids, values, indices, k, include_self)
 
 
-def _in_order(values: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """The same pairs by falling value, of equal values the lower index first."""
-    by_index = indices.argsort(dim=1)
-    values, order = values.gather(1, by_index).sort(dim=1, descending=True, stable=True)
-    return values, indices.gather(1, by_index).gather(1, order)
+def _decided(
+    space: Scores, ids: Tensor, values: Tensor, indices: Tensor, k: int, include_self: bool
+) -> Tensor:
+    """The k nearest `[n, k]` of the rows `ids`, nearest first, of candidates `[n, c]` with their scores."""
+    count = values.shape[1]
+    values, order = values.sort(dim=1, descending=True)
+    indices = indices.gather(1, order)
+    nearest = indices[:, :k].contiguous()
+    # a candidate is told from the next where its score is above it by more than rounding can have added
+    least = values - 2 * space.slack(ids, indices)
+    unsure = (least[:, : min(k, count - 1)] <= values[:, 1 : k + 1]).any(1).nonzero().flatten()
+    undecided = [unsure[:0]]
+    for rows in unsure.split(max(1, _EXACT // (count * space.x.shape[1]))):
+        nearest[rows], sure = _exactly(space, ids[rows], indices[rows], values[rows, -1], k)
+        undecided.append(rows[~sure])
+    for rows in torch.cat(undecided).split(max(1, _SCORES // (2 * len(space.x)))):
+        found = space.nearest(ids[rows], k, include_self)
+        nearest[rows] = _in_order(space.exact(ids[rows], found), found)
+    return nearest
+
+
+def _exactly(space: Scores, ids: Tensor, indices: Tensor, last: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k nearest `[n, k]` of candidates `[n, c]`, and whether all others, at most `last`, are farther."""
+    indices = indices.sort(dim=1).values
+    scores = space.exact(ids, indices)
+    slack = space.slack(ids, indices, UNIT_64)
+    chosen = space.choose(scores, slack, k)
+    scores, slack, indices = (t.gather(1, chosen) for t in (scores, slack, indices))
+    return _in_order(scores, indices), (scores - 2 * slack > last[:, None] + TINY).all(1)
+
+
+def _in_order(values: Tensor, indices: Tensor) -> Tensor:
+    """Indices `[n, k]`, which rise, by falling value; of equal values the lower index is first."""
+    return indices.gather(1, values.sort(dim=1, descending=True, stable=True).indices)
 
 
 def match_of_neighbors(first: Tensor, second: Tensor) -> Tensor:
@@ -209,60 +239,10 @@ def _ids(tokens: Tensor | Sequence[int] | None, v: int) -> Tensor | None:
     return ids
 
 
-class _Space:
-    """A table by blocks of rows: `left(rows) @ right(rows).T` are symmetric scores, larger is nearer."""
-
-    def __init__(self, x: Tensor, metric: Metric, name: str, wanted: Tensor | None):
-        self.x, self.metric = x, metric
-        self.mean: Tensor | None = None
-        if metric == "euclidean":  # distances do not change, and small ones keep their digits
-            self.mean = torch.stack([b.sum(0, dtype=torch.float64) for b in x.split(_BLOCK)]).sum(0) / len(x)
-            return
-        zero = torch.cat([(b == 0).all(1) for b in x.split(_BLOCK)])
-        asked = zero if wanted is None or metric == "cosine" else zero[wanted.to(zero.device)]
-        if bool(asked.any()):
-            row = int(zero.nonzero()[0])
-            raise InvalidArgumentError(
-                f"row {row} of {name} is zero, so it has no neighbors by {metric}: leave such rows out "
-                + ("by selecting the others from both tables" if metric == "cosine" else "by tokens=")
-            )
-
-    def _rows(self, rows: slice | Tensor) -> Tensor:
-        if self.mean is not None:
-            return (self.x[rows] - self.mean).float()
-        x = self.x[rows].float()
-        return torch.nn.functional.normalize(x, dim=1) if self.metric == "cosine" else x
-
-    def left(self, rows: slice | Tensor) -> Tensor:
-        """`[n, D]`; for Euclidean scores, x.y - |x|^2 / 2 - |y|^2 / 2, `[n, D + 2]`."""
-        x = self._rows(rows)
-        if self.metric != "euclidean":
-            return x
-        half = x.square().sum(1, keepdim=True) / -2
-        return torch.cat([x, half, torch.ones_like(half)], 1)
-
-    def right(self, rows: slice | Tensor) -> Tensor:
-        """The other factor, of the same shape."""
-        x = self._rows(rows)
-        if self.metric != "euclidean":
-            return x
-        half = x.square().sum(1, keepdim=True) / -2
-        return torch.cat([x, torch.ones_like(half), half], 1)
-
-    def scores(self, ids: Tensor, include_self: bool) -> Tensor:
-        """All scores `[n, V]` of the rows `ids`."""
-        left = self.left(ids)
-        starts = range(0, len(self.x), _BLOCK)
-        scores = torch.cat([left @ self.right(slice(s, s + _BLOCK)).T for s in starts], 1)
-        if not include_self:
-            scores[torch.arange(len(ids), device=ids.device), ids] = -math.inf
-        return scores
-
-
 class _Finder:
     """Keeps the `count` best scores of each row, or of each of `ids`, while blocks of scores are computed."""
 
-    def __init__(self, space: _Space, count: int, include_self: bool, ids: Tensor | None = None):
+    def __init__(self, space: Scores, count: int, include_self: bool, ids: Tensor | None = None):
         self.space, self.count, self.include_self = space, count, include_self
         device = space.x.device
         self.v, self.ids = len(space.x), None if ids is None else ids.to(device)

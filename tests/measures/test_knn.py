@@ -132,6 +132,31 @@ def test_euclidean_keeps_its_digits_far_from_the_origin():
     assert torch.equal(nearest_neighbors(x.double() + 1e7, 5, metric="euclidean"), near)
 
 
+@pytest.mark.parametrize("metric", ["inner_product", "cosine", "euclidean"])
+def test_rows_nearer_than_float32_tells_are_compared_in_float64(metric):
+    """Rows that were never trained lie side by side: a turn changes no score, so no neighbor either."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 16, generator=generator)
+    x[100:250] = x[100] + 1e-5 * torch.randn(150, 16, generator=generator)
+    turn = torch.linalg.qr(torch.randn(16, 16, generator=generator, dtype=torch.float64))[0]
+    assert knn_match_similarity(x, x.double() @ turn, 10, metric) == 1.0
+    found = nearest_neighbors(x, 7, metric=metric, tokens=[120, 3])
+    assert found.tolist() == [reference_neighbors(x, 7, metric, False)[i] for i in (120, 3)]
+
+
+@pytest.mark.parametrize("metric", ["inner_product", "cosine", "euclidean"])
+def test_neither_scale_nor_ties_of_whole_numbers_change_neighbors(metric):
+    x = torch.randint(-3, 4, (700, 6), generator=torch.Generator().manual_seed(1)).float()
+    x = x[(x != 0).any(1)]
+    for scale in (3.0, 2.0**-100, 2.0**80):
+        assert knn_match_similarity(x, scale * x, 5, metric) == 1.0
+    assert knn_match_similarity(x, 1e200 * x.double(), 5, metric) == 1.0
+    a = torch.randn(100, 8, generator=torch.Generator().manual_seed(2))
+    assert knn_match_similarity(a * 1e-25, a, 5, metric) == 1.0
+    far = torch.cat([a[:50] * 0.01, a[50:] * 0.01 + 100])
+    assert knn_match_similarity(far, far.double() - 50, 5, "euclidean") == 1.0
+
+
 def test_same_space_and_unrelated_spaces():
     a, _ = tables(300, 16, 4)
     assert knn_match_similarity(a, a) == 1.0
