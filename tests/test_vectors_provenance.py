@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hf_embinit.errors import VectorFileError
+from hf_embinit.errors import FileWriteError, InvalidArgumentError, VectorFileError
 from hf_embinit.records.record import read_record
 from hf_embinit.training.finish import vector_digests
 from hf_embinit.vectors import PretrainedVectors, read_vectors, train_glove, write_vectors
@@ -53,6 +53,27 @@ def test_json_of_others_says_nothing(tmp_path, text):
     write_vectors(tmp_path / "a.txt", PretrainedVectors(["a"], torch.ones(1, 2), "mine"))
     (tmp_path / "a.json").write_text(text)
     assert read_vectors(tmp_path / "a.txt").provenance is None
+
+
+@pytest.mark.parametrize("text", ["{", '{"words": 3}', '{"vectors_file": {"name": "other.txt"}}'])
+def test_a_json_of_others_is_left_alone(tmp_path, text):
+    beside = tmp_path / "vocab.json"
+    beside.write_text(text)
+    vectors = PretrainedVectors(["a"], torch.ones(1, 2), "mine")
+    write_vectors(tmp_path / "vocab.txt", vectors)
+    assert beside.read_text() == text
+    (tmp_path / "vocab.txt").unlink()
+    vectors.provenance = {"method": "mine"}
+    with pytest.raises(FileWriteError, match=r"would replace .*vocab\.json.*move vocab\.json away"):
+        write_vectors(tmp_path / "vocab.txt", vectors)
+    assert beside.read_text() == text and not (tmp_path / "vocab.txt").exists()
+
+
+def test_vectors_are_not_written_over_their_own_provenance(tmp_path):
+    vectors = PretrainedVectors(["a"], torch.ones(1, 2), "mine")
+    with pytest.raises(InvalidArgumentError, match=r"choose a name such as vv\.txt"):
+        write_vectors(tmp_path / "vv.json", vectors)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_record_without_a_past_says_so():

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import torch
+
 from ..arguments import FilePath, checked
 from ..disk import writing
 from ..errors import InvalidArgumentError, VectorFileError
@@ -16,7 +18,7 @@ from ..tokens import TokenFamily
 from .binary_format import read_binary_rows
 from .fasttext_format import FASTTEXT_MAGIC, read_fasttext_rows
 from .pretrained_vectors import PretrainedVectors, rows_digest
-from .provenance import provenance_path, read_provenance, write_provenance
+from .provenance import provenance_path, read_provenance, require_place, write_provenance
 from .rows import RowCollector
 from .streams import choose_member, is_zip, read_blocks, split_member
 from .text_format import LONGEST_LINE, looks_binary, read_header, read_text_rows
@@ -92,18 +94,21 @@ def write_vectors(path: FilePath, vectors: PretrainedVectors) -> None:
 
     Nine significant digits: reading gives the same float32 rows. The file appears complete or not at all.
     `vectors.provenance` is kept beside it: `X.json` for `X.txt`.
-    Raises `InvalidArgumentError` for a token that such a file cannot hold: one with a line end, a space at
-    its start or end, or a number after a space; `FileWriteError` for a path that cannot be written."""
+    Raises `InvalidArgumentError` for what such a file cannot give back: an empty token, one that comes twice,
+    one with a line end, a tab, a space at its start or end, or a number after a space, and a row with NaN or
+    infinity; `FileWriteError` for a path that cannot be written, and where another file has the name of the
+    provenance."""
     path = Path(path)
-    for token in vectors.tokens:
-        _check_token(token)
+    _check_rows(vectors)
+    is_ours = require_place(path, vectors.provenance)
     template = " ".join(["%.9g"] * vectors.dim)
     with writing(path):
         with write_whole(path) as file:
             file.write(f"{len(vectors)} {vectors.dim}\n")
             for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
                 file.write(f"{token} {template % tuple(row.tolist())}\n")
-            provenance_path(path).unlink(missing_ok=True)  # it tells of the file that is still there
+            if is_ours:  # it tells of the file that is still there
+                provenance_path(path).unlink(missing_ok=True)
         if vectors.provenance is not None:
             write_provenance(path, vectors.provenance)
 
@@ -130,19 +135,37 @@ def _head(blocks: Iterator[bytes], where: str) -> tuple[bytes, bool]:
     return b"".join(parts), False
 
 
-def _check_token(token: str) -> None:
+def _check_rows(vectors: PretrainedVectors) -> None:
+    seen: set[str] = set()
+    for token in vectors.tokens:
+        reason = "it comes twice" if token in seen else _unwritable(token)
+        if reason:
+            raise InvalidArgumentError(
+                f"The token {token!r} cannot be written to a text file of vectors: {reason}."
+            )
+        seen.add(token)
+    finite = torch.isfinite(vectors.matrix).all(1)
+    if not bool(finite.all()):
+        token = vectors.tokens[int((~finite).nonzero()[0])]
+        raise InvalidArgumentError(f"The row of token {token!r} has NaN or infinity: leave it out.")
+
+
+def _unwritable(token: str) -> str | None:
+    """Why `read_vectors` would not give a token back. Only ASCII's white space separates fields there."""
     fields = token.split(" ")
-    reason = None
-    if token.strip(" \t\r\n\v\f") != token:
-        reason = "it has white space at its start or end"
-    elif "\n" in token:
-        reason = "it has a line end"
-    elif len(fields) > 1 and _is_number(fields[-1]):
-        reason = "it ends in a number after a space, which reads as part of the vector"
-    if reason:
-        raise InvalidArgumentError(
-            f"The token {token!r} cannot be written to a text file of vectors: {reason}."
-        )
+    if not token:
+        return "it is empty"
+    if any(character in token for character in "\t\r\n\v\f"):
+        return "it has a line end, a tab or a form feed"
+    if token.strip(" ") != token:
+        return "it has white space at its start or end"
+    if len(fields) > 1 and _is_number(fields[-1]):
+        return "it ends in a number after a space, which reads as part of the vector"
+    try:
+        token.encode("utf-8")
+    except UnicodeEncodeError:
+        return "it has half of a surrogate pair, which UTF-8 cannot hold"
+    return None
 
 
 def _is_number(text: str) -> bool:

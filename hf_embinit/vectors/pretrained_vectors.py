@@ -69,5 +69,5 @@ def rows_digest(tokens: Sequence[str], matrix: Tensor) -> str:
     digest = hashlib.sha256()
     for token in tokens:
         digest.update(token.encode("utf-8", "backslashreplace") + b"\n")
-    digest.update(matrix.contiguous().numpy().data)
+    digest.update(matrix.detach().to("cpu", torch.float32).contiguous().numpy().data)
     return f"sha256:{digest.hexdigest()}"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import FileWriteError, VectorFileError
+from ..errors import FileWriteError, InvalidArgumentError, VectorFileError
 from ..files import file_sha256, write_whole
 from ..foreign import read_json
 
@@ -16,6 +16,33 @@ _FILE = "vectors_file"
 def provenance_path(path: str | Path) -> Path:
     """The file beside `path` that says where its vectors came from."""
     return Path(path).with_suffix(".json")
+
+
+def require_place(path: Path, provenance: dict[str, Any] | None) -> bool:
+    """Whether the provenance of an older file at `path` is beside it, which goes when `path` is written.
+
+    Raises `InvalidArgumentError` for a path that is its own provenance's, and `FileWriteError` when another
+    file is where `provenance` would be written.
+    """
+    if not path.name:
+        return False
+    beside = provenance_path(path)
+    if beside == path:
+        raise InvalidArgumentError(
+            f"path={str(path)!r} is where the provenance of vectors is kept: choose a name such as "
+            f"{path.with_suffix('.txt').name}"
+        )
+    try:
+        about = read_json(beside).get(_FILE)
+    except VectorFileError:
+        about = None
+    is_ours = isinstance(about, dict) and about.get("name") == path.name
+    if provenance is not None and beside.exists() and not is_ours:
+        raise FileWriteError(
+            f"the provenance of {path} would replace {beside}, which is another file: choose another name "
+            f"for the vectors, or move {beside.name} away"
+        )
+    return is_ours
 
 
 def write_provenance(path: Path, provenance: dict[str, Any]) -> None:

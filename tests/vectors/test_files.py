@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import math
 import os
 import struct
 import subprocess
@@ -291,11 +292,36 @@ def test_write_then_read(data: st.DataObject, tmp_path_factory: pytest.TempPathF
     assert os.listdir(path.parent) == ["v.vec"]
 
 
-@pytest.mark.parametrize("bad", ["a\nb", " a", "a ", "a\r", "a 1", "a nan"])
+@pytest.mark.parametrize(
+    "bad",
+    ["a\nb", " a", "a ", "a\r", "a 1", "a nan", "", "a\tb", "a\vb", "a\fb", "a\rb", "\ud800", "x"],
+)
 def test_tokens_that_no_text_file_can_hold(bad: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot be written"):
         write_vectors(tmp_path / "v.txt", PretrainedVectors(["x", bad], torch.ones(2, 2), "x"))
     assert os.listdir(tmp_path) == []
+
+
+def test_rows_that_reading_leaves_out_are_not_written(tmp_path: Path) -> None:
+    for bad in (math.nan, math.inf):
+        with pytest.raises(InvalidArgumentError, match="row of token 'y' has NaN or infinity"):
+            write_vectors(tmp_path / "v.txt", PretrainedVectors(["x", "y"], torch.tensor([[1], [bad]]), "x"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_other_white_space_is_part_of_a_token(tmp_path: Path) -> None:
+    tokens = ["a\x85b", "a\u2028b", "a\u00a0b", "\u3000", "a\x1cb"]
+    write_vectors(tmp_path / "v.txt", PretrainedVectors(tokens, torch.randn(5, 3), "x"))
+    assert read_vectors(tmp_path / "v.txt").tokens == tokens
+
+
+def test_equal_rows_have_equal_digests_in_any_dtype() -> None:
+    rows = torch.randn(2, 8).half()
+    digest = rows_digest(["a", "b"], rows)
+    assert digest == rows_digest(["a", "b"], rows.float().requires_grad_())
+    assert digest == rows_digest(["a", "b"], rows.double().T.contiguous().T)
+    short = rows.bfloat16()
+    assert rows_digest(["a", "b"], short) == rows_digest(["a", "b"], short.float())
 
 
 def test_digest_names_the_rows(tmp_path: Path) -> None:
