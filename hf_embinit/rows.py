@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,16 @@ from torch import Tensor
 
 from .arguments import FilePath, RowId, Seed, check_fields, shown
 from .errors import InvalidArgumentError
-from .initializers import InitContext, Initializer, Purpose, get_initializer
+from .initializers import (
+    NEEDED_VECTORS,
+    InitContext,
+    Initializer,
+    Purpose,
+    get_initializer,
+    plain_rows,
+    require_finite,
+    required,
+)
 from .moments import mixed_rows
 from .retokenize import Recipe, TokenTexts, overlap_map, role_map, rows_of_table, solve
 from .tables import (
@@ -108,16 +117,14 @@ class RowRequest:
         for record in self.needs_vectors:
             if record.purpose == "tokenizer":
                 continue  # one of several things that it can read
-            if given is None and "vectors" not in record.defaults:
-                raise InvalidArgumentError(
-                    f"init {record.name!r} needs vectors= (--vectors): a file of vectors, a checkpoint "
-                    f"folder or a Hub id"
-                )
+            if "vectors" not in record.defaults:
+                required(given, NEEDED_VECTORS, record.name)
 
     def vectors_of(self, side: Side, record: Initializer) -> VectorSource:
         """The vectors that `record` reads for the tables of a side."""
         given = self.target_vectors if side == "target" and self.target_vectors is not None else self.vectors
-        return given if given is not None else record.defaults["vectors"]
+        given = record.defaults.get("vectors") if given is None else given
+        return required(given, "vectors= (only target_vectors= was given)", record.name)
 
 
 def _override(spec: Any) -> tuple[Initializer, dict[str, Any]]:
@@ -198,14 +205,17 @@ class _Maker:
         context, left_out = self._context(table, ids)
         if request.record.purpose == "tokenizer":
             rows, source = self._mixed(table, ids, context), None
+            require_finite(rows, f"init {request.init!r} made", table.name, table.parameter.dtype)
         else:
             rows, source = self._call(request.record, context, table, request.options)
+        if request.others:
+            rows = rows.clone()  # an initialiser may keep what it returns
         positions = _positions(context, ids) if request.others else {}
         for token, (record, options) in request.others.items():
             if token not in positions:
                 raise InvalidArgumentError(f"overrides names {token!r}, which is none of the new tokens")
             position = positions[token]
-            one = _only(context, position, self._generator(f"{table.name} override", ids[position]))
+            one = context.only(position, self._generator(f"{table.name} override", ids[position]))
             rows[position], _ = self._call(record, one, table, options)
         if context.padding_row is not None:
             rows[context.padding_row] = 0.0
@@ -330,11 +340,8 @@ class _Maker:
             context.vectors = self._vectors[key]
         if "positions" in record.needs:
             context.positions = input_positions(self.tables.model, table.embedding_dim)
-        rows = record.fn(context, **options)
-        if tuple(rows.shape) != context.shape:
-            raise InvalidArgumentError(
-                f"init {record.name!r} made rows of shape {tuple(rows.shape)}, not {context.shape}"
-            )
+        made = record.fn(context, **options)
+        rows = plain_rows(made, context, record.name, table.name, table.parameter.dtype)
         return rows, context.vectors.source if context.vectors is not None else None
 
 
@@ -430,21 +437,3 @@ def _positions(context: InitContext, ids: Sequence[int]) -> dict[str | int, int]
         for position, name in reversed(list(enumerate(names))):
             positions[name] = position
     return positions
-
-
-def _only(context: InitContext, position: int, generator: torch.Generator) -> InitContext:
-    """The context for one of the rows alone."""
-    one = replace(
-        context,
-        num_rows=1,
-        generator=generator,
-        tokens=[context.tokens[position]] if context.tokens else None,
-        texts=[context.texts[position]] if context.texts else None,
-        special_rows=frozenset({0} & {p - position for p in context.special_rows}),
-        added_rows=frozenset({0} & {p - position for p in context.added_rows}),
-        padding_row=None,
-        vectors=None,
-        report={},
-    )
-    one.existing_ids = context.existing_ids
-    return one

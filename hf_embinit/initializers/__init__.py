@@ -7,7 +7,7 @@ Importing this room fills the registry. Nothing here knows a model: `hf_embinit.
 from __future__ import annotations
 
 from . import new_tokens, pretrained, random
-from .context import InitContext, InputPositions, required
+from .context import NEEDED_VECTORS, InitContext, InputPositions, plain_rows, require_finite, required
 from .new_tokens import least_squares
 from .orthogonal import turned_away
 from .registry import (
@@ -23,6 +23,7 @@ from .registry import (
 )
 
 __all__ = [
+    "NEEDED_VECTORS",
     "PURPOSES",
     "InitContext",
     "Initializer",
@@ -32,11 +33,13 @@ __all__ = [
     "least_squares",
     "list_initializers",
     "new_tokens",
+    "plain_rows",
     "pretrained",
     "random",
     "read_init",
     "read_inits",
     "register_initializer",
+    "require_finite",
     "required",
     "table_initializer",
     "turned_away",

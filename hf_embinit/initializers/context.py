@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..arguments import shown
 from ..errors import InvalidArgumentError
 from ..vectors import PretrainedVectors
+
+_BLOCK_ROWS = 8192
+"""Rows of a table that are looked at at a time."""
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,33 @@ class InitContext:
         """`(R, D)`."""
         return self.num_rows, self.embedding_dim
 
+    def only(self, position: int, generator: torch.Generator) -> InitContext:
+        """The context for one of the rows alone."""
+        one = replace(
+            self,
+            num_rows=1,
+            generator=generator,
+            tokens=[self.tokens[position]] if self.tokens else None,
+            texts=[self.texts[position]] if self.texts else None,
+            special_rows=frozenset({0} & {p - position for p in self.special_rows}),
+            added_rows=frozenset({0} & {p - position for p in self.added_rows}),
+            padding_row=None,
+            vectors=None,
+            report={},
+        )
+        one.existing_ids = self.existing_ids
+        return one
+
     def require(self, name: str, for_init: str) -> Any:
         """The field `name`, or `InvalidArgumentError` saying which argument provides it."""
         return required(getattr(self, name), _PROVIDED_BY.get(name, name), for_init)
 
 
+NEEDED_VECTORS = "vectors= (--vectors): a file of vectors, a checkpoint folder or a Hub id"
+"""What an error says of vectors that were not given."""
+
 _PROVIDED_BY = {
-    "vectors": "vectors= (--vectors): a file, folder or Hub id",
+    "vectors": NEEDED_VECTORS,
     "tokens": "tokenizer=",
     "tokenize": "tokenizer=",
     "texts": "tokenizer=",
@@ -111,3 +135,35 @@ def required(value: Any, argument: str, for_init: str) -> Any:
     if value is None:
         raise InvalidArgumentError(f"init {for_init!r} needs {argument}")
     return value
+
+
+def plain_rows(rows: Any, context: InitContext, init: str, table: str, dtype: torch.dtype) -> Tensor:
+    """What an initialiser made, as rows `[R, D]` that may be written into.
+
+    Raises `InvalidArgumentError` for what is no such tensor, and for rows that are not finite in `dtype`, the
+    table's.
+    """
+    made = f"init {init!r} made"
+    if not isinstance(rows, Tensor):
+        raise InvalidArgumentError(f"{made} {shown(rows)}: an initialiser returns a tensor {context.shape}")
+    if tuple(rows.shape) != context.shape or not rows.is_floating_point():
+        raise InvalidArgumentError(
+            f"{made} rows of shape {tuple(rows.shape)}, not {context.shape}"
+            if rows.is_floating_point()
+            else f"{made} rows of {rows.dtype}: expected floating-point numbers"
+        )
+    if rows.is_meta or rows.layout != torch.strided:
+        raise InvalidArgumentError(f"{made} rows that are sparse or without values: expected a plain tensor")
+    require_finite(rows, made, table, dtype)
+    written = context.padding_row is not None or rows.requires_grad or not rows.is_contiguous()
+    return rows.detach().clone(memory_format=torch.contiguous_format) if written else rows.detach()
+
+
+def require_finite(rows: Tensor, made: str, table: str, dtype: torch.dtype) -> None:
+    """Raises `InvalidArgumentError` for rows that are NaN or infinite in the `dtype` of the table."""
+    for block in rows.detach().split(_BLOCK_ROWS):
+        if not bool(torch.isfinite(block.to(dtype)).all()):
+            given = bool(torch.isfinite(block).all())
+            held = str(dtype).removeprefix("torch.")
+            why = f"too large for its {held}: make them smaller" if given else f"NaN or infinite ({held})"
+            raise InvalidArgumentError(f"{made} rows for {table} that are {why}; nothing was written")

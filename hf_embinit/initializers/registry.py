@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar, get_type_hints
 
-from ..arguments import check, checked
+from ..arguments import check, checked, shown
 from ..errors import InvalidArgumentError
 from ..registry import Registry
 
@@ -102,10 +102,18 @@ def register_initializer(
 ) -> Callable[[F], F]:
     """Decorator that registers a function under `name` and `aliases`.
 
-    Raises `DuplicateNameError` for a name that is taken.
+    Raises `DuplicateNameError` for a name that is taken, and `InvalidArgumentError` for a name that is empty
+    or has white space or one of `:`, `,`, `+` and `=`, which separate names from options and from each other.
     """
+    for one in (name, *(aliases := tuple(aliases))):
+        if not one or any(c.isspace() or c in ":,+=" for c in one):
+            raise InvalidArgumentError(
+                f"init name {one!r}: expected a name without white space, ':', ',', '+' and '='"
+            )
 
     def register(fn: F) -> F:
+        if not callable(fn):
+            raise InvalidArgumentError(f"init {name!r} registers {shown(fn)}: expected a function")
         fixed, also = dict(defaults or {}), tuple(aliases)
         record = Initializer(name, fn, summary, reference, purpose, frozenset(needs), fixed, also, pieces)
         INITIALIZERS.add(name, record, also)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from torch import nn
 
 from ..arguments import Seed, Tokenizer, checked
+from ..arguments import check as check_argument
 from ..errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
 from ..initialization import initialize
-from ..initializers import Initializer, list_initializers
+from ..initializers import NEEDED_VECTORS, Initializer, list_initializers, required
 from ..manifest import record_event, warn_of_another_tokenizer
 from ..tables import checkpoint_of, unwrap
 from .registry import Operation, Surgery, list_surgeries
@@ -54,8 +55,8 @@ def apply(model: M, spec: str, tokenizer: Tokenizer | None = None, seed: Seed = 
         UnsupportedModelError: a model that the intervention cannot be done on, such as layers of ALBERT. On
             a model of `open_checkpoint` only those can be done that need nothing but its tables.
 
-    Names, options and a missing tokenizer are checked before the first step. A step that raises changes
-    nothing itself, but those before it in a composition are done and recorded.
+    Names, options, a missing tokenizer and missing vectors are checked before the first step. A step that
+    raises changes nothing itself, but those before it in a composition are done and recorded.
     """
     steps = _steps(spec)
     _check_all(spec, steps, tokenizer, options)
@@ -74,7 +75,7 @@ def apply(model: M, spec: str, tokenizer: Tokenizer | None = None, seed: Seed = 
 
 @checked
 def check(spec: str, tokenizer: Tokenizer | bool | None = None, **options: Any) -> None:
-    """Raises what `apply` would for names, options and a missing tokenizer, without a model.
+    """Raises what `apply` would for names, options, a missing tokenizer and missing vectors, without a model.
 
     `tokenizer` may also be True, for one that is read later.
     """
@@ -146,7 +147,15 @@ def _initialization_step(record: Initializer) -> _Step:
             operation.model, record.name, tokenizer=operation.tokenizer, seed=operation.seed, **options
         )
 
+    def check_options(given: dict[str, Any]) -> None:
+        hints = get_type_hints(inspect.unwrap(initialize), include_extras=True)
+        for name in options & set(given) & set(hints):
+            check_argument(f"surgery {record.name!r}: {name}", given[name], hints[name])
+        record.check_options({name: value for name, value in given.items() if name in record.options})
+        if "vectors" in record.needs and "vectors" not in record.defaults:
+            required(given.get("vectors"), NEEDED_VECTORS, record.name)
+
     options = (set(inspect.signature(initialize).parameters) - own) | set(record.options)
     if "vectors" not in record.needs:
         options -= {"vectors", "target_vectors"}
-    return _Step(record.name, options, "tokens" in record.needs, False, True, lambda options: None, run)
+    return _Step(record.name, options, "tokens" in record.needs, False, True, check_options, run)

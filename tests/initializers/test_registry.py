@@ -75,3 +75,15 @@ def test_a_new_name_can_be_registered_and_its_options_are_read_from_its_signatur
             record.check_options({"with": 1})
     finally:
         registry.INITIALIZERS.remove("test_only")
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a,b", "a+b", "a=b", "a b", "a\n"])
+def test_names_that_a_command_line_could_not_say(name: str) -> None:
+    for names in ({"name": name}, {"name": "fine", "aliases": (name,)}):
+        with pytest.raises(InvalidArgumentError, match="expected a name without white space"):
+            register_initializer(**names, summary="s", reference="r")
+
+
+def test_what_is_registered_is_a_function() -> None:
+    with pytest.raises(InvalidArgumentError, match="registers 3: expected a function"):
+        register_initializer("three", summary="s", reference="r")(3)  # type: ignore[type-var]

@@ -272,6 +272,25 @@ def test_options_and_check() -> None:
         surgery.apply(build("bert"), "reversed", seed="x")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("spec", "options", "says"),
+    [
+        ("zeros+normal", {"std": -1.0}, "std=-1.0"),
+        ("zeros+pretrained_shuffled", {"mode": "x", "vectors": "v.txt"}, "mode='x'"),
+        ("zeros+pretrained_xavier", {}, "needs vectors="),
+        ("zeros+pretrained_xavier", {"vectors": 3}, "vectors=3"),
+    ],
+)
+def test_an_initialisers_options_are_checked_before_the_first_step(spec, options, says) -> None:
+    with pytest.raises(InvalidArgumentError, match=says):
+        surgery.check(spec, True, **options)
+    model = build("bert")
+    before = values(model)
+    with pytest.raises(InvalidArgumentError, match=says if "pretrained" not in spec else None):
+        surgery.apply(model, spec, **options)
+    assert same(values(model), before)
+
+
 def test_list() -> None:
     records = surgery.list()
     assert [r.name for r in records] == sorted(r.name for r in records)
