@@ -6,7 +6,7 @@ It is plain JSON inside the config, so `save_pretrained`, `push_to_hub` and `fro
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -64,14 +64,20 @@ def read_manifest(
 ) -> list[dict[str, Any]]:
     """The events of a checkpoint (folder or Hub id), a config or a model, oldest first; may be empty.
 
-    Reads `config.json` alone: the model class need not be known. `revision` is a branch, tag or commit of a
-    Hub repository. Raises `DataNotFoundError` without one, `VectorFileError` for a damaged one.
+    Of a folder `config.json` alone is read: the model class need not be known. Of a module around a model,
+    such as `DataParallel`, the model's config. `revision` is a branch, tag or commit of a Hub repository.
+    Raises `DataNotFoundError` without `config.json`, `VectorFileError` for a damaged one, and
+    `InvalidArgumentError` for a module that holds no model or several, and for a `revision` of what is not on
+    the Hub.
     """
-    config = getattr(source, "config", source)
+    config = _held_config(source) if isinstance(source, nn.Module) else source
     if not isinstance(config, (str, PathLike)):
+        _require_hub(revision, f"<{type(source).__name__}>")
         return _events(getattr(config, "embinit", None), f"config.embinit of {type(source).__name__}")
     path = Path(config)
     file = path if path.is_file() else path / "config.json"
+    if path.exists():
+        _require_hub(revision, path)
     if not file.is_file():
         if path.exists():
             raise DataNotFoundError(f"{path} has no config.json: expected the folder of a saved model")
@@ -80,6 +86,35 @@ def read_manifest(
             raise DataNotFoundError(f"{config} has no config.json on the Hub. {_WAY_OUT}")
         file = fetched
     return _events(read_json(file).get("embinit"), f'"embinit" in {file}')
+
+
+def _held_config(module: nn.Module) -> Any:
+    """The config of a model, or of the one model inside a module."""
+    own = getattr(module, "config", None)
+    if own is not None:
+        return own
+    found = {id(config): config for child in module.children() for config in _configs(child)}
+    if len(found) != 1:
+        what = "several models: give one of them" if found else "no model with a config"
+        raise InvalidArgumentError(f"source=<{type(module).__name__}> holds {what}")
+    return next(iter(found.values()))
+
+
+def _configs(module: nn.Module) -> Iterator[PretrainedConfig]:
+    """Configs of the outermost models in a module."""
+    config = getattr(module, "config", None)
+    if isinstance(config, PretrainedConfig):
+        yield config
+        return
+    for child in module.children():
+        yield from _configs(child)
+
+
+def _require_hub(revision: str | None, source: object) -> None:
+    if revision is not None:
+        raise InvalidArgumentError(
+            f"revision={revision!r} is for a Hub id, but source={source} is none: leave it out"
+        )
 
 
 def side_of(event: dict[str, Any]) -> Any:

@@ -37,12 +37,19 @@ def standardize(x: Tensor, mean: float = 0.0, std: float = 1.0, *, per_dimension
         x_mean, x_std = x64.mean(0, keepdim=True), x64.std(0, keepdim=True)
     else:
         x_mean, x_std = x64.mean(), x64.std()
-    if not bool(torch.isfinite(x_std).all()) or not bool((x_std > 0).all()):
+    finite = bool(torch.isfinite(x_std).all())
+    if not finite or _any_constant(x64, x_std, per_dimension):
         raise InvalidArgumentError(
             f"cannot standardize a matrix of shape {tuple(x.shape)}: its standard deviation is "
-            f"{'not finite' if not bool(torch.isfinite(x_std).all()) else 'zero'}"
+            f"{'zero' if finite else 'not finite'}"
         )
     return ((x64 - x_mean) * (std / x_std) + mean).to(x.dtype)
+
+
+def _any_constant(x: Tensor, x_std: Tensor, per_dimension: bool) -> bool:
+    """Whether `x`, or one of its columns, is constant: rounding of the mean can make its deviation more."""
+    low, high = x.aminmax(dim=0) if per_dimension else x.aminmax()
+    return not bool(((x_std.view_as(low) > 0) & (low < high)).all())
 
 
 ShuffleMode = Literal["elements", "rows", "rows_and_columns"]

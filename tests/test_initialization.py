@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from transformers import (
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
+from hf_embinit.initializers.registry import INITIALIZERS
 from hf_embinit.moments import xavier_std
 from hf_embinit.vectors import PretrainedVectors
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from hf_embinit.models import VanillaTransformerForConditionalGeneration, VanillaTransformerTokenizer
 
 D = 12
+KEPT = torch.ones(50, D)
 SOURCE = ["der hund schläft .", "die katze schläft .", "der mann liest ein buch ."]
 TARGET = ["the dog is sleeping .", "the cat is sleeping .", "the man is reading a book ."]
 
@@ -165,6 +168,101 @@ def test_a_second_table_that_fails_leaves_the_first_as_it_was(tokenizer) -> None
             model, "glove", tokenizer=tokenizer, vectors=words(SOURCE, 1), target_vectors=wide
         )
     assert torch.equal(before, model.model.encoder.embed_tokens.weight)
+
+
+def small_bert() -> BertForMaskedLM:
+    return BertForMaskedLM(
+        BertConfig(
+            vocab_size=50, hidden_size=D, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+        )
+    )
+
+
+def test_the_manifest_of_a_model_inside_a_module() -> None:
+    class Own(torch.nn.Module):
+        def __init__(self, model: torch.nn.Module) -> None:
+            super().__init__()
+            self.encoder, self.head = model, torch.nn.Linear(2, 2)
+
+    model = small_bert()
+    hf_embinit.initialize(model, "xavier")
+    for around in (torch.nn.DataParallel, torch.nn.Sequential, torch.compile, Own):
+        (event,) = hf_embinit.read_manifest(around(model))
+        assert event["init"] == "xavier"
+    with pytest.raises(InvalidArgumentError, match="no model with a config"):
+        hf_embinit.read_manifest(torch.nn.Linear(2, 2))
+    with pytest.raises(InvalidArgumentError, match="several models"):
+        hf_embinit.read_manifest(torch.nn.Sequential(model, small_bert()))
+
+
+def test_a_revision_of_what_is_not_on_the_hub_is_refused(tmp_path) -> None:
+    model = small_bert()
+    model.save_pretrained(tmp_path)
+    for source in (model, model.config, tmp_path):
+        with pytest.raises(InvalidArgumentError, match="revision='x'"):
+            hf_embinit.read_manifest(source, revision="x")
+
+
+@pytest.fixture
+def registered():
+    """Registers a function as the initialiser `mine` for one test."""
+    yield lambda fn: hf_embinit.register_initializer("mine", summary="s", reference="r")(fn)
+    with contextlib.suppress(KeyError):
+        INITIALIZERS.remove("mine")
+
+
+def test_rows_that_the_table_cannot_hold_are_refused(registered) -> None:
+    registered(lambda context: torch.full(context.shape, float("nan")))
+    cases = [("normal", {"std": 1e5}, "too large for its float16"), ("mine", {}, "NaN or infinite")]
+    for init, options, says in cases:
+        model = small_bert().half()
+        before = model.get_input_embeddings().weight.clone()
+        with pytest.raises(InvalidArgumentError, match=f"init '{init}' made rows for .*{says}"):
+            hf_embinit.initialize(model, init, **options)
+        assert torch.equal(model.get_input_embeddings().weight, before)
+        assert not hf_embinit.read_manifest(model)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda c: None, "None"),
+        (lambda c: [[1.0]], "returns a tensor"),
+        (lambda c: torch.zeros(c.shape).numpy(), "<ndarray>"),
+        (lambda c: torch.zeros(c.shape, dtype=torch.long), "int64"),
+        (lambda c: torch.zeros(c.shape).to_sparse(), "sparse"),
+        (lambda c: torch.zeros(3, 2), r"shape \(3, 2\)"),
+    ],
+)
+def test_what_is_no_rows_is_refused(registered, make, says) -> None:
+    registered(make)
+    with pytest.raises(InvalidArgumentError, match=f"init 'mine' made.*{says}"):
+        hf_embinit.initialize(small_bert(), "mine")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda c: torch.nn.Parameter(torch.ones(c.shape)),
+        lambda c: torch.ones(1, 1).expand(c.shape),
+        lambda c: KEPT,
+    ],
+    ids=["parameter", "expanded", "kept"],
+)
+def test_rows_of_any_storage_are_written(registered, make) -> None:
+    registered(make)
+    model = small_bert()
+    hf_embinit.initialize(model, "mine")
+    table = model.get_input_embeddings().weight
+    assert bool((table[1:] == 1).all()) and not table[0].any() and bool((KEPT == 1).all())
+    assert table.requires_grad
+
+
+def test_target_vectors_alone_are_too_few(tokenizer) -> None:
+    with pytest.raises(InvalidArgumentError, match="only target_vectors= was given"):
+        hf_embinit.initialize(
+            new_model(tokenizer), "pretrained", tokenizer=tokenizer, target_vectors=words(TARGET, 1)
+        )
 
 
 def test_real_bert_embeddings_into_a_compacted_vocabulary() -> None:

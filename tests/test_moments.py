@@ -150,3 +150,10 @@ def test_balanced_rows_have_the_covariance_that_they_say() -> None:
     torch.testing.assert_close(draws.double().mean(0), x.mean(0), atol=0.1, rtol=0)
     ratio = torch.cov(draws.double().T).diagonal() / sigma.diagonal()
     torch.testing.assert_close(ratio, torch.full((3,), 5 / 29).double(), atol=0.01, rtol=0.06)
+
+
+@pytest.mark.parametrize("per_dimension", [False, True])
+def test_a_constant_table_cannot_be_standardized(per_dimension: bool) -> None:
+    constant = torch.full((100, 30), 0.1, dtype=torch.float64)  # its mean is rounded, so no deviation is zero
+    with pytest.raises(InvalidArgumentError, match="standard deviation is zero"):
+        standardize(constant, per_dimension=per_dimension)
