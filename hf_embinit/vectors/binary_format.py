@@ -14,6 +14,9 @@ from .text_format import read_header
 _LONGEST_TOKEN = 4096
 """Bytes; a longer token means that the rows do not have the width of the header."""
 
+_ODD = 10
+"""One token in so many, of a file that ends early, tells that the tokens are pieces of rows."""
+
 
 def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, where: str) -> dict[str, Any]:
     """Passes the wanted rows of a word2vec `.bin` file to `rows`; returns counts for the report."""
@@ -26,7 +29,7 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
     takes_all = rows.takes_all
     data = head
     start = head.index(b"\n") + 1
-    row = 0
+    row = odd = 0
     while row < total:
         space = data.find(b" ", start)
         stop = space + 1 + size
@@ -41,11 +44,17 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
             continue
         row += 1
         token = data[start:space].lstrip(b"\n")
+        odd += not _is_text(token)
         if takes_all or token in wanted:
             rows.add(token, np.frombuffer(data, dtype="<f4", count=dim, offset=space + 1))
         elif len(token) > _LONGEST_TOKEN:
             raise VectorFileError(_misfit(where, row, dim))
         start = stop
+    if row < total and _ODD * max(odd, rows.duplicates) > row:
+        raise VectorFileError(
+            f"{where}: it ends after {row} of the {total} rows that its header says, and many of their "
+            f"tokens are no text or come twice: its rows are not {dim} numbers of float32."
+        )
     left = data[start:].strip(b"\n")
     if row == total and (left or any(block.strip(b"\n") for block in blocks)):
         raise VectorFileError(
@@ -58,6 +67,13 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
         "truncated_last_line": row < total and bool(left),
         "tokens_with_spaces": 0,
     }
+
+
+def _is_text(token: bytes) -> bool:
+    try:
+        return token.decode("utf-8").isprintable()
+    except UnicodeDecodeError:
+        return False
 
 
 def _misfit(where: str, row: int, dim: int) -> str:

@@ -20,7 +20,7 @@ from .fasttext_format import FASTTEXT_MAGIC, read_fasttext_rows
 from .pretrained_vectors import PretrainedVectors, rows_digest
 from .provenance import provenance_path, read_provenance, require_place, write_provenance
 from .rows import RowCollector
-from .streams import choose_member, is_zip, read_blocks, split_member
+from .streams import choose_member, is_zip, read_blocks, require_rows, split_member
 from .text_format import LONGEST_LINE, looks_binary, read_header, read_text_rows
 
 logger = logging.getLogger(__name__)
@@ -123,6 +123,8 @@ def _head(blocks: Iterator[bytes], where: str) -> tuple[bytes, bool]:
             if not parts:
                 raise VectorFileError(f"{where} is empty.")
             return b"".join(parts), True
+        if not parts:
+            require_rows(block, where)
         parts.append(block)
         if parts[0].startswith(FASTTEXT_MAGIC):  # a model need not hold a line end
             return b"".join(parts), False

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ..arguments import Count, Positive, Seed, Wanted, checked
+from ..arguments import Count, Positive, Seed, Wanted, checked, shown
 from ..errors import InvalidArgumentError
 from .pretrained_vectors import PretrainedVectors, rows_digest
 
@@ -94,6 +94,10 @@ def count_cooccurrences(
         if isinstance(sentence, str):
             raise InvalidArgumentError(
                 f"sentences holds the string {sentence[:40]!r}; give a list of words for each sentence"
+            )
+        if not isinstance(sentence, Collection) or not all(isinstance(word, str) for word in sentence):
+            raise InvalidArgumentError(
+                f"sentences has {shown(sentence)}; give a list of words for each sentence"
             )
         digest.update((" ".join(sentence) + "\n").encode())
         tokens += [ids_of.setdefault(word, len(ids_of)) for word in sentence]

@@ -43,6 +43,9 @@ class PretrainedVectors:
                 f"{len(self.tokens)} tokens but a matrix of {self.matrix.dtype} of shape {shape}: expected a "
                 f"row of floating-point numbers for each token"
             )
+        if self.matrix.is_meta or self.matrix.layout != torch.strided:
+            what = "is on the meta device" if self.matrix.is_meta else "is sparse"
+            raise InvalidArgumentError(f"matrix {what}: give one that has all its values (matrix.to_dense())")
         self.matrix = self.matrix.detach().to("cpu", torch.float32)
 
     @property

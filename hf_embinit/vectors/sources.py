@@ -54,6 +54,10 @@ def load_vectors(
     Raises `DataNotFoundError`, which says what to do, when there is nothing called `spec`.
     """
     if isinstance(spec, PretrainedVectors):
+        if revision is not None:
+            raise InvalidArgumentError(
+                f"revision={revision!r} was given, but {spec.name!r} are vectors in memory: leave it out"
+            )
         return spec
     name = str(spec)
     path = Path(name).expanduser()

@@ -20,6 +20,26 @@ _BLOCKS_AHEAD = 4
 _NOT_VECTORS = (".md", ".pdf", ".html", ".json", ".license", ".py", ".sh", ".log")
 
 
+_PICKLE = "a pickle: gensim's vectors are saved for others by kv.save_word2vec_format('vectors.txt')"
+_OTHER_FORMATS = (
+    (b"\x93NUMPY", "an array of NumPy: give PretrainedVectors(tokens, torch.from_numpy(array), name)"),
+    *((b"\x80%c" % version, _PICKLE) for version in range(2, 6)),
+    (b"\xfd7zXZ\0", "packed by xz: unpack it first (unxz)"),
+    (b"\x28\xb5\x2f\xfd", "packed by zstd: unpack it first (unzstd)"),
+    (b"7z\xbc\xaf\x27\x1c", "packed by 7-Zip: unpack it first"),
+)
+"""How files of other formats begin, and what to do with them."""
+
+
+def require_rows(start: bytes, where: str) -> None:
+    """Raises `VectorFileError`, with the way out, for the start of a file that is known to hold no rows."""
+    for magic, what in _OTHER_FORMATS:
+        if start.startswith(magic):
+            raise VectorFileError(f"{where} is {what}.")
+    if start.startswith(b"BZh") and start[4:10] == b"1AY&SY":
+        raise VectorFileError(f"{where} is packed by bzip2: unpack it first (bunzip2).")
+
+
 def split_member(path: str | Path) -> tuple[Path, str | None]:
     """`archive.zip:member` as `(archive.zip, member)`; any other path as `(path, None)`."""
     text = str(path)
@@ -39,6 +59,10 @@ def choose_member(path: Path, member: str | None = None) -> str:
         if member not in names:
             raise InvalidArgumentError(f"{path} has no member {member!r}. Its members: {', '.join(names)}.")
         return member
+    if any(name.rsplit("/", 1)[-1] == "data.pkl" for name in names):
+        raise VectorFileError(
+            f"{path} is a file of PyTorch: give PretrainedVectors(tokens, matrix, name) of what it holds."
+        )
     candidates = [name for name in names if _may_be_vectors(name)]
     if len(candidates) != 1:
         what = "several members that may hold vectors" if candidates else "no member that looks like vectors"

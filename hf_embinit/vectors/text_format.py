@@ -58,6 +58,8 @@ class _Layout:
     """Offset of the first row."""
     tabs: bool
     """Whether tabs separate the fields, or some of them."""
+    indented: bool = False
+    """Whether lines begin with a space, which is no part of a token."""
 
 
 @dataclass
@@ -78,7 +80,7 @@ class _TextReader:
     def read(self, head: bytes, blocks: Iterator[bytes]) -> dict[str, Any]:
         # A row whose token holds spaces is found by the token's first word, then looked at in full.
         first_words = {token.partition(b" ")[0] for token in self.rows.slots}
-        takes_all = self.rows.takes_all or self.layout.tabs
+        takes_all = self.rows.takes_all or self.layout.tabs or self.layout.indented
         line = 1 if self.layout.header else 0
         tail = b""
         block = head[self.layout.start :]
@@ -123,7 +125,7 @@ class _TextReader:
         """Parses one line; `last` when it has no line end, so that it may be incomplete."""
         if self.layout.tabs:
             text = text.replace(b"\t", b" ")
-        text = text.rstrip(b" \r\t")
+        text = text.strip(b" \r\t") if self.layout.indented else text.rstrip(b" \r\t")
         if not text:
             return
         token, _, numbers = text.partition(b" ")
@@ -146,6 +148,8 @@ class _TextReader:
                 raise self._error(line, f"{len(text.split()) - 1} numbers where the rows have {self.dim}")
             return
         token = parts[0]
+        if b"\r" in token and self._wants(token):
+            raise self._error(line, "a carriage return stands inside it")
         if not self._wants(token):
             if self._wants(first) and _numbers(token.split()[1:]) is not None:
                 raise self._error(line, f"{len(text.split()) - 1} numbers where the rows have {self.dim}")
@@ -177,16 +181,20 @@ class _TextReader:
         lines = head[bom:].split(b"\n", _HEAD_LINES + 1)[: _HEAD_LINES + 1]
         if len(lines) > 1 and not (self.whole and len(lines) <= _HEAD_LINES):
             lines.pop()  # not complete
+        if head.rstrip(b"\r").count(b"\r") - head.count(b"\r\n") > head.count(b"\n"):
+            raise self._error(1, "it ends in a carriage return alone; give the file other line ends")
         header = read_header(head[bom:])
-        width = self._width(lines[1:] if header else lines)
+        rows = lines[1:] if header else lines
+        indented = any(rows) and all(line.startswith(b" ") for line in rows if line)
+        width = self._width(rows)
         if header is not None and (width == header[1] or not any(lines[1:])):
             start = head.find(b"\n") + 1 or len(head)
-            return _Layout(header[1], header, start, any(b"\t" in line for line in lines[1:2]))
+            return _Layout(header[1], header, start, any(b"\t" in line for line in lines[1:2]), indented)
         if header is not None and width != 1:  # with one number a row, the first line may be a row itself
             raise self._error(2, f"{width or 'no'} numbers where the header on line 1 says {header[1]}")
         if width is None:
             raise self._error(1, f"{_shown(lines[0][:40])}... is not a token followed by numbers")
-        return _Layout(width, None, bom, b"\t" in lines[0])
+        return _Layout(width, None, bom, b"\t" in lines[0], indented)
 
     @staticmethod
     def _width(lines: list[bytes]) -> int | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import math
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -108,6 +111,16 @@ def test_binary_damage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None
     vectors = read_vectors(write(tmp_path, twice, "nan.bin"))
     assert vectors.tokens == ["a", "a2"] and vectors.matrix[0].tolist() == [1, 2]
     assert vectors.report["duplicates"] == 1 and vectors.report["non_finite"] == ["b"]
+
+
+@pytest.mark.parametrize("number", [np.float16, np.float64])
+@pytest.mark.parametrize("asked", [None, ["w3"]])
+def test_binary_rows_of_other_numbers_are_no_truncated_file(number, asked, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(400, 24)).astype(number)
+    body = b"".join(f"w{i} ".encode() + row.tobytes() + b"\n" for i, row in enumerate(rows))
+    width = 24 if number is np.float16 else 50
+    with pytest.raises(VectorFileError, match=f"rows are not {width} numbers|no token there"):
+        read_vectors(write(tmp_path, b"400 %d\n" % width + body, "v.bin"), asked)
 
 
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -244,6 +257,51 @@ def test_undecodable_tokens_stay_apart(tmp_path: Path) -> None:
     vectors = read_vectors(write(tmp_path, b"\xff\xfe 1 2\n\xff 3 4\n\xc3\xa4 5 6\n"))
     assert vectors.tokens == ["\\xff\\xfe", "\\xff", "ä"]
     assert read_vectors(tmp_path / "vectors.txt", ["ä", "\udcff"]).tokens == ["ä"]
+
+
+def saved_by_torch() -> bytes:
+    file = io.BytesIO()
+    torch.save({"a": torch.ones(2)}, file)
+    return file.getvalue()
+
+
+def saved_by_numpy() -> bytes:
+    file = io.BytesIO()
+    np.save(file, np.ones((3, 2)))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (saved_by_torch(), "file of PyTorch.*PretrainedVectors"),
+        (saved_by_numpy(), "array of NumPy.*torch.from_numpy"),
+        (pickle.dumps({"a": 1}), "a pickle.*save_word2vec_format"),
+        (bz2.compress(PLAIN), "bunzip2"),
+        (lzma.compress(PLAIN), "unxz"),
+        (gzip.compress(saved_by_numpy()), "array of NumPy"),
+    ],
+    ids=["torch", "npy", "pickle", "bz2", "xz", "npy.gz"],
+)
+def test_files_of_other_formats_say_what_to_do(data: bytes, says: str, tmp_path: Path) -> None:
+    with pytest.raises(VectorFileError, match=says):
+        read_vectors(write(tmp_path, data))
+
+
+def test_carriage_returns_alone_are_no_line_ends_here(tmp_path: Path) -> None:
+    for asked in (None, ["of"]):
+        with pytest.raises(VectorFileError, match="carriage return alone"):
+            read_vectors(write(tmp_path, PLAIN.replace(b"\n", b"\r")), asked)
+    with pytest.raises(VectorFileError, match="line 2: a carriage return stands inside"):
+        read_vectors(write(tmp_path, b"a 1 2\nb 3 4\rc 5 6\nd 7 8\n"))
+    check(read_vectors(write(tmp_path, PLAIN.replace(b"\n", b"\r\n"))))
+
+
+@pytest.mark.parametrize("header", [b"", b"4 3\n"])
+def test_a_space_before_each_token_is_none_of_it(header: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path, header + b"".join(b" " + line for line in PLAIN.splitlines(keepends=True)))
+    check(read_vectors(path))
+    check(read_vectors(path, ["cat", "the"]), ["cat", "the"])
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
