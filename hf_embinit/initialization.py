@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from .manifest import warn_of_another_tokenizer
 from .measures import embedding_statistics
 from .rows import MadeRows, RowRequest, VectorSource, make_rows
 from .tables import EmbeddingTables
-from .tokens import Coverage, coverage
+from .tokens import Coverage, coverage, vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +88,8 @@ def initialize(
     vectors: VectorSource | None = None,
     target_vectors: VectorSource | None = None,
     seed: Seed = 0,
-    token_counts: Sequence[int] | None = None,
-    target_token_counts: Sequence[int] | None = None,
+    token_counts: Sequence[int] | Tensor | np.ndarray | None = None,
+    target_token_counts: Sequence[int] | Tensor | np.ndarray | None = None,
     allow_pickle: bool = False,
     **options: Any,
 ) -> InitReport:
@@ -96,17 +97,19 @@ def initialize(
 
     Every input table is filled, the source's and the target's of an encoder-decoder with two vocabularies
     from `vectors` and `target_vectors` (default: `vectors` for both). A tied output follows its input table;
-    an untied output projection and its bias are left as they are. The padding row is set to zero. All draws
-    come from one generator seeded with `seed`; the global random state is not touched. Statistics leave out
-    the padding row.
+    an untied output projection and its bias are left as they are. A padding row that the module names
+    (`padding_idx`) is set to zero, and statistics leave it out. All draws come from one generator seeded with
+    `seed`; the global random state is not touched.
 
     Args:
         model: any transformers model with input embeddings.
         init: a name of the registry, see `list_initializers()`.
-        tokenizer: needed by initialisers that look tokens up.
+        tokenizer: needed by initialisers that look tokens up. One without two vocabularies is taken for both
+            sides of a model that has two.
         vectors: a file of vectors, a checkpoint folder, a Hub id, or `PretrainedVectors`; the named sources
             (`bert`, `t5`, ...) have a Hub id of their own that this overrides.
-        token_counts: how often each id occurs in the training text, for coverage by token.
+        token_counts: how often each id occurs in the training text, for coverage by token; of the target side
+            `target_token_counts`. One number a row, or one a token where the table has more rows.
         allow_pickle: read a source that has no safetensors from its `.bin` files.
         options: keyword options of the initialiser.
 
@@ -126,17 +129,68 @@ def initialize(
     table_initializer(init)
     tables = EmbeddingTables(model)
     warn_of_another_tokenizer(tables.model, tokenizer)
-    counts = {"target": target_token_counts}
+    _require_both_sides(tables, tokenizer)
+    counts = _counts_of_sides(tables, token_counts, target_token_counts)
     made = [m for m in make_rows(tables, request) if isinstance(m, MadeRows)]
-    reports = [
-        _report(m, _covered(init, m, counts.get(m.table.side, token_counts)), _moments(tables, m))
-        for m in made
-    ]
+    for m in made:
+        counts[m.table.name] = _one_a_row(m, counts.get(m.table.side))
+    reports = [_report(m, _covered(init, m, counts[m.table.name]), _moments(tables, m)) for m in made]
     entries = [_entry(r) for r in reports]
     event = {"event": "initialize", "init": init, "seed": seed, "options": options, "tables": entries}
     tables.change(None, made, event=event)
     after = [replace(r, after=_moments(tables, m)) for r, m in zip(reports, made, strict=True)]
     return InitReport(init, seed, options, after)
+
+
+def _require_both_sides(tables: EmbeddingTables, tokenizer: Any) -> None:
+    """Raises `InvalidArgumentError` for a tokenizer of one vocabulary that is one side's, not the other's."""
+    rows = {table.side: table.num_embeddings for table in tables.input_tables}
+    if tokenizer is None or len(set(rows.values())) < 2 or getattr(tokenizer, "separate_vocabs", False):
+        return
+    count = len(vocabulary(tokenizer))
+    if count > min(rows.values()) or count in rows.values():
+        sizes = " and ".join(f"{number} of the {side}" for side, number in rows.items())
+        raise InvalidArgumentError(
+            f"tokenizer= has one vocabulary, of {count} tokens, which cannot be both sides': the tables have "
+            f"{sizes} rows; initialise encoder and decoder one by one, each with its tokenizer"
+        )
+
+
+def _counts_of_sides(
+    tables: EmbeddingTables, token_counts: Any, target_token_counts: Any
+) -> dict[str, Tensor | None]:
+    """The counts that were given, by side. Raises `InvalidArgumentError` for what are no counts."""
+    read: list[Tensor | None] = []
+    for name, given in (("token_counts", token_counts), ("target_token_counts", target_token_counts)):
+        counts = None if given is None else torch.as_tensor(given).cpu()
+        if counts is not None and counts.numel():
+            if counts.is_floating_point() or counts.dtype == torch.bool or counts.ndim != 1:
+                raise InvalidArgumentError(
+                    f"{name} has {counts.dtype} of shape {tuple(counts.shape)}: expected a whole number an id"
+                )
+            if int(counts.min()) < 0:
+                raise InvalidArgumentError(f"{name} has {int(counts.min())}: expected counts of 0 or more")
+        read.append(counts)
+    if read[1] is not None and all(table.side != "target" for table in tables.input_tables):
+        raise InvalidArgumentError(
+            "target_token_counts was given, but the model has one vocabulary: give token_counts"
+        )
+    return {"source": read[0], "shared": read[0], "target": read[1]}
+
+
+def _one_a_row(made: MadeRows, counts: Tensor | None) -> Tensor | None:
+    """A count for each row of a table: those beyond the vocabulary have none."""
+    rows, tokens = made.table.num_embeddings, made.context.tokens
+    if counts is None or len(counts) == rows:
+        return counts
+    known = rows if tokens is None else max((i + 1 for i, token in enumerate(tokens) if token), default=0)
+    if len(counts) != known:
+        name = "target_token_counts" if made.table.side == "target" else "token_counts"
+        raise InvalidArgumentError(
+            f"{name} has {len(counts)} numbers for {rows} rows of {made.table.name}: expected one a row"
+            + (f", or {known}, one a token" if known < rows else "")
+        )
+    return torch.cat([counts, counts.new_zeros(rows - known)])
 
 
 def _report(made: MadeRows, covered: Coverage | None, before: dict[str, Any]) -> TableReport:
@@ -194,15 +248,12 @@ def _moments(tables: EmbeddingTables, made: MadeRows) -> dict[str, Any]:
     return embedding_statistics(table[keep.to(table.device)], effective_rank=False).to_dict()
 
 
-def _covered(init: str, made: MadeRows, counts: Sequence[int] | None) -> Coverage | None:
+def _covered(init: str, made: MadeRows, counts: Tensor | None) -> Coverage | None:
     """How many of the table's tokens the vectors had; logs a warning when it is less than half."""
     context = made.context
     found = context.report.get("found")
     if found is None or context.tokens is None:
         return None
-    if counts is not None and len(counts) != len(context.tokens):
-        name = "target_token_counts" if made.table.side == "target" else "token_counts"
-        raise InvalidArgumentError(f"{name} has {len(counts)} numbers for {len(context.tokens)} tokens")
     covered = coverage(context.tokens, found, special=context.special_rows, counts=counts)
     if covered.types_found < 0.5 * covered.types:
         logger.warning(

@@ -212,6 +212,8 @@ def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generato
     step that `dtype` has there, until all rows differ. Rows that differ already come back as they were.
     """
     cast = rows.to(dtype)
+    if not len(rows):
+        return rows
     for _ in range(64):
         _, group = torch.unique(cast.float(), dim=0, return_inverse=True)
         first = torch.full((int(group.max()) + 1,), rows.shape[0], device=rows.device)

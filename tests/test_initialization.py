@@ -6,21 +6,28 @@ import contextlib
 import copy
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
+from tokenizers import Tokenizer, models
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
     BertConfig,
     BertForMaskedLM,
+    BertLMHeadModel,
+    BertModel,
+    EncoderDecoderModel,
     GPT2Config,
     GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
 )
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
 from hf_embinit.initializers.registry import INITIALIZERS
 from hf_embinit.moments import xavier_std
+from hf_embinit.report import compare
 from hf_embinit.vectors import PretrainedVectors
 
 if TYPE_CHECKING:
@@ -34,10 +41,16 @@ TARGET = ["the dog is sleeping .", "the cat is sleeping .", "the man is reading 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> VanillaTransformerTokenizer:
-    models = pytest.importorskip("hf_embinit.models", exc_type=ImportError)
-    return models.VanillaTransformerTokenizer.build(
+    ours = pytest.importorskip("hf_embinit.models", exc_type=ImportError)
+    return ours.VanillaTransformerTokenizer.build(
         SOURCE, TARGET, source_lang="de", target_lang="en", min_frequency=1
     )
+
+
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    known = ["[PAD]", "[UNK]", *sorted({word for text in TARGET for word in text.split()})]
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="[UNK]"))
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]", pad_token="[PAD]")
 
 
 def new_model(tokenizer, **options) -> VanillaTransformerForConditionalGeneration:
@@ -287,3 +300,61 @@ def test_real_bert_embeddings_into_a_compacted_vocabulary() -> None:
             assert torch.equal(row, table.matrix[table.tokens.index(piece)])
     coverage = report.tables[0].coverage
     assert coverage["types_found"] == coverage["types"] > 5
+
+
+def two_sided(source: int, target: int) -> EncoderDecoderModel:
+    sizes = {"hidden_size": D, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    decoder = BertConfig(vocab_size=target, is_decoder=True, add_cross_attention=True, **sizes)
+    return EncoderDecoderModel(
+        encoder=BertModel(BertConfig(vocab_size=source, **sizes)), decoder=BertLMHeadModel(decoder)
+    )
+
+
+def test_one_vocabulary_is_not_taken_for_two_that_differ() -> None:
+    plain = word_tokenizer()
+    rows = len(plain)
+    for source, target in ((rows, rows + 90), (rows + 90, rows), (rows - 1, rows + 90)):
+        model = two_sided(source, target)
+        before = copy.deepcopy(model.state_dict())
+        with pytest.raises(InvalidArgumentError, match=f"one vocabulary, of {rows} tokens.*one by one"):
+            hf_embinit.initialize(model, "pretrained", tokenizer=plain, vectors=words(TARGET, 1))
+        assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    report = hf_embinit.initialize(
+        two_sided(rows, rows), "pretrained", tokenizer=plain, vectors=words(TARGET, 1)
+    )
+    assert [t.side for t in report.tables] == ["source", "target"]
+
+
+def test_token_counts_are_read_from_anything_and_checked() -> None:
+    plain = word_tokenizer()
+    for rows, count in ((50, 50), (50, len(plain))):
+        model = small_bert()
+        for given in ([2] * count, np.full(count, 2), torch.full((count,), 2)):
+            report = hf_embinit.initialize(
+                model, "pretrained", tokenizer=plain, vectors=words(TARGET, 1), token_counts=given
+            )
+            coverage = report.tables[0].coverage
+            assert coverage["tokens"] == 2 * coverage["types"] and report.tables[0].rows == rows
+    for options, says in (
+        ({"token_counts": [1]}, "token_counts has 1 numbers for 50 rows"),
+        ({"token_counts": [-1] * 50}, "token_counts has -1"),
+        ({"token_counts": np.ones(50)}, "expected a whole number"),
+        ({"target_token_counts": [1] * 50}, "one vocabulary: give token_counts"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=says):
+            hf_embinit.initialize(small_bert(), "xavier", **options)
+
+
+def test_compared_vectors_are_named_and_have_no_revision() -> None:
+    one, other = words(TARGET, 1), words(TARGET, 2)
+    with pytest.raises(InvalidArgumentError, match="revision='x'"):
+        compare(one, other, revisions=(None, "x"))
+    other.matrix[1, 0] = float("nan")
+    with pytest.raises(InvalidArgumentError, match="b='words2' has NaN or infinite values, first in row 1"):
+        compare(one, other)
+
+
+@pytest.mark.parametrize("matrix", [torch.zeros(1, 2, device="meta"), torch.zeros(1, 2).to_sparse()])
+def test_vectors_have_all_their_values(matrix: torch.Tensor) -> None:
+    with pytest.raises(InvalidArgumentError, match="give one that has all its values"):
+        PretrainedVectors(["a"], matrix, name="v")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.moments import (
     balanced_shares,
+    distinct_rows,
     gaussian_rows,
     mixed_rows,
     shuffle,
@@ -157,3 +158,8 @@ def test_a_constant_table_cannot_be_standardized(per_dimension: bool) -> None:
     constant = torch.full((100, 30), 0.1, dtype=torch.float64)  # its mean is rounded, so no deviation is zero
     with pytest.raises(InvalidArgumentError, match="standard deviation is zero"):
         standardize(constant, per_dimension=per_dimension)
+
+
+def test_no_rows_are_distinct() -> None:
+    none = torch.zeros(0, 6)
+    assert distinct_rows(none, torch.float16, generator=generator()).shape == (0, 6)

@@ -8,6 +8,7 @@ positions span few of the D dimensions.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ..arguments import Count, checked
+from ..errors import InvalidArgumentError
 from ..moments import standardize, xavier_std
 from .analogies import AnalogyTask, analogy_score
 from .knn import match_of_neighbors, nearest_neighbors
@@ -129,6 +131,10 @@ def absorption_curve(
     **options: Any,
 ) -> list[Absorption]:
     """`absorption` at each number of positions in `lengths`; `options` are passed on."""
+    known = [p.name for p in inspect.signature(absorption).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in options:
+        if name not in known:
+            raise InvalidArgumentError(f"absorption has no option {name!r}; its options: {', '.join(known)}")
     return [absorption(weight, length, generator=generator, **options) for length in lengths]
 
 

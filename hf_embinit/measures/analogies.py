@@ -54,7 +54,7 @@ def read_analogies(path: FilePath, *, lowercase: bool = False) -> dict[str, list
     sections: dict[str, list[Question]] = {}
     name = ""
     with reading(path, InvalidArgumentError):
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     for number, line in enumerate(lines, 1):
         if line.startswith(":"):
             name = line[1:].strip()

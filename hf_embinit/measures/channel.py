@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..arguments import checked
 from ..errors import InvalidArgumentError
 from .analogies import AnalogyTask, analogy_score
 from .knn import knn_match_similarity
@@ -49,6 +50,7 @@ class PositionChannel:
 
 
 @torch.no_grad()
+@checked
 def position_channel(
     weight: Tensor,
     positions: Tensor,

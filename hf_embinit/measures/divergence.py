@@ -7,10 +7,22 @@ import math
 import torch
 from torch import Tensor
 
-from ..arguments import checked
+from ..arguments import Positive, checked
 from ..errors import InvalidArgumentError
 
 _BLOCK_ELEMENTS = 2**22
+
+
+def _check_logits(before: Tensor, after: Tensor) -> None:
+    fits = before.ndim > 0 and before.shape[-1] > 0 and before.shape[:-1] == after.shape[:-1]
+    if not fits or after.ndim == 0 or after.shape[-1] < before.shape[-1]:
+        raise InvalidArgumentError(
+            f"logits before {tuple(before.shape)} and after {tuple(after.shape)}: expected [..., n] "
+            "and [..., n + m]"
+        )
+    for name, logits in (("before", before), ("after", after)):
+        if bool(torch.isnan(logits).any()):
+            raise InvalidArgumentError(f"the logits {name} have NaN: no token is the likeliest")
 
 
 @checked
@@ -19,14 +31,11 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
 
     The first n columns of both are the same tokens; p' puts some of its probability on the m others, so the
     divergence is 0 at the least and log(1 + sum_j exp(z_j) / Z) when the first n logits did not change
-    (Hewitt 2021). Raises `InvalidArgumentError` when `after` has fewer columns or other prefixes.
+    (Hewitt 2021). Raises `InvalidArgumentError` when `after` has fewer columns or other prefixes,
+    and for NaN.
     """
+    _check_logits(before, after)
     n = before.shape[-1]
-    if before.shape[:-1] != after.shape[:-1] or after.shape[-1] < n or n == 0:
-        raise InvalidArgumentError(
-            f"logits before {tuple(before.shape)} and after {tuple(after.shape)}: expected [..., n] "
-            "and [..., n + m]"
-        )
     parts = []
     size = max(1, _BLOCK_ELEMENTS // after.shape[-1])
     rows = zip(before.reshape(-1, n).split(size), after.reshape(-1, after.shape[-1]).split(size), strict=True)
@@ -41,7 +50,7 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
 
 
 @checked
-def expansion_bound(new: int, old: int, *, cap: float | None = None, largest: float = math.inf) -> float:
+def expansion_bound(new: int, old: int, *, cap: Positive | None = None, largest: float = math.inf) -> float:
     """log(1 + m / n): what KL(p || p') cannot exceed when m new rows (and biases) are the mean of n old ones.
 
     By Jensen's inequality (Hewitt 2021, for m = 1), for any prefix: exp is convex, so that a new token has at
@@ -97,9 +106,7 @@ def new_token_mass(after: Tensor, old: int) -> Tensor:
 @checked
 def top1_agreement(before: Tensor, after: Tensor) -> float:
     """Share, 0 to 1, of prefixes with the same likeliest token before `[..., n]` and after `[..., n + m]`."""
-    if before.shape[:-1] != after.shape[:-1] or after.shape[-1] < before.shape[-1] or not before.numel():
-        raise InvalidArgumentError(
-            f"logits before {tuple(before.shape)} and after {tuple(after.shape)}: expected [..., n] "
-            "and [..., n + m]"
-        )
+    _check_logits(before, after)
+    if not before.numel():
+        raise InvalidArgumentError(f"logits before {tuple(before.shape)}: expected at least one prefix")
     return float((before.argmax(-1) == after.argmax(-1)).double().mean())

@@ -92,20 +92,18 @@ def knn_match_similarity(
     """
     if a.ndim == 2 and b.ndim == 2:
         _check_same_tokens(a, b)
+    if 0 in (a.ndim, b.ndim):
+        raise InvalidArgumentError("a and b must be tables [V, D], got a single number")
     wanted = _ids(tokens, a.shape[0])
+    w = None if weights is None else _weights(weights, a.shape[0])
     first = nearest_neighbors(a, k, metric=metric, include_self=include_self, tokens=wanted, name="a")
     second = nearest_neighbors(b, k, metric=metric, include_self=include_self, tokens=wanted, name="b")
     values = match_of_neighbors(first, second)
     if per_token:
         return values
-    if weights is None:
+    if w is None:
         return float(values.mean(dtype=torch.float64))
-    w = torch.as_tensor(weights, dtype=torch.float64).to(values.device)
-    if w.shape != (a.shape[0],):
-        raise InvalidArgumentError(
-            f"weights must have one number a row of a, {a.shape[0]}, got shape {tuple(w.shape)}"
-        )
-    w = w if wanted is None else w[wanted.to(w.device)]
+    w = (w if wanted is None else w[wanted.to(w.device)]).to(values.device)
     if not bool((w >= 0).all()) or not 0 < float(w.sum()) < math.inf:
         raise InvalidArgumentError("weights must be finite, not negative, and not all zero")
     return float((w * values).sum() / w.sum())
@@ -227,6 +225,16 @@ def match_of_neighbors(first: Tensor, second: Tensor) -> Tensor:
         shared = (x[:, :, None] == y[:, None, :]).sum((1, 2))
         values[start : start + step] = shared / (2 * k - shared)
     return values
+
+
+def _weights(weights: Tensor | Sequence[float], v: int) -> Tensor:
+    """`weights` as a float64 tensor `[V]`."""
+    w = torch.as_tensor(weights, dtype=torch.float64)
+    if w.shape != (v,):
+        raise InvalidArgumentError(
+            f"weights must have one number a row of a, {v}, got shape {tuple(w.shape)}"
+        )
+    return w
 
 
 def _ids(tokens: Tensor | Sequence[int] | None, v: int) -> Tensor | None:

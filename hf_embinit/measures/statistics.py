@@ -102,7 +102,10 @@ def check_table(x: Tensor, name: str = "weight") -> None:
 
 def row_index(rows: Sequence[int] | Tensor, count: int, name: str = "rows") -> Tensor:
     """Indices, or a mask, of some of `count` rows, as indices. Raises `InvalidArgumentError` for others."""
-    index = torch.as_tensor(rows)
+    try:
+        index = torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgumentError(f"{name} must be row indices, got {shown(rows)}") from error
     if index.dtype == torch.bool:
         if index.shape != (count,):
             raise InvalidArgumentError(
@@ -160,6 +163,10 @@ def embedding_statistics(
         squared = (x - mean).square_()
         second += float(squared.sum())
         fourth += float(squared.square_().sum())
+    if not math.isfinite(fourth):
+        raise InvalidArgumentError(
+            f"weight has entries from {low:.3g} to {high:.3g}, whose powers are beyond float64: scale it down"
+        )
     chosen = weight if index is None or not effective_rank else weight[index]
     stats = EmbeddingStatistics(
         num_embeddings=n,

@@ -7,12 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..arguments import checked
 from ..errors import InvalidArgumentError
+from .statistics import row_index
 
 _ITERATIONS, _VECTORS = 60, 16
 
 
-def unused_distance(table: Tensor, unused: Sequence[int], *, without_first_component: bool = False) -> Tensor:
+@checked
+def unused_distance(
+    table: Tensor, unused: Sequence[int] | Tensor, *, without_first_component: bool = False
+) -> Tensor:
     """Cosine distance `[V]`, 0..2, of each row of a table `[V, D]` to the mean of the rows `unused`.
 
     Land & Bartolo 2024, section 3.2: tokens that training never reached lie near the rows of tokens that are
@@ -20,14 +25,16 @@ def unused_distance(table: Tensor, unused: Sequence[int], *, without_first_compo
     table's first right singular vector out of every row first. Rows of zeros get the distance 1. Raises
     `InvalidArgumentError` for ids that the table lacks, or none.
     """
-    wrong = [i for i in unused if not 0 <= i < len(table)]
-    if wrong or not len(unused):
-        raise InvalidArgumentError(f"unused={list(unused)[:5]}: expected ids from 0 to {len(table) - 1}")
+    if table.ndim != 2:
+        raise InvalidArgumentError(f"table must be [V, D], got shape {tuple(table.shape)}")
+    ids = row_index(unused, len(table), "unused").to(table.device)
+    if not len(ids):
+        raise InvalidArgumentError(f"unused={list(unused)}: expected ids from 0 to {len(table) - 1}")
     rows = table.detach().float()
     if without_first_component:
         first = _first_component(rows)
         rows = rows - torch.outer(rows @ first, first)
-    mean = rows[torch.as_tensor(list(unused), device=rows.device)].mean(0)
+    mean = rows[ids].mean(0)
     return 1 - torch.nn.functional.cosine_similarity(rows, mean[None], dim=1)
 
 

@@ -14,7 +14,7 @@ from ..arguments import Count, FilePath, checked
 from ..display import printable
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..manifest import read_manifest
-from ..measures import EmbeddingStatistics, embedding_statistics, knn_match_similarity
+from ..measures import EmbeddingStatistics, check_table, embedding_statistics, knn_match_similarity
 from ..vectors import PretrainedVectors, load_vectors
 from .spaces import shared_rows
 
@@ -117,6 +117,8 @@ def compare(
         load_vectors(source, table=table, revision=revision, allow_pickle=allow_pickle)
         for source, revision in zip((a, b), revisions, strict=True)
     ]
+    for name, vectors in zip("ab", read, strict=True):
+        check_table(vectors.matrix, f"{name}={vectors.name!r}")
     rows = _shared_rows_not_zero(*read)
     if len(rows[0]) < 2:
         raise InvalidArgumentError(

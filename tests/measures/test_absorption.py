@@ -223,3 +223,16 @@ def test_equal_cosines_share_their_mean_rank():
         expected += spearmanr(cosines[0].round(12), cosines[1].round(12)) / 2
     got = _rank_correlation(rows, other, tokens, near)
     assert got == pytest.approx(expected, abs=1e-6)
+
+
+def test_options_that_absorption_has_not_are_refused():
+    with pytest.raises(InvalidArgumentError, match="no option 'foo'; its options: scale"):
+        absorption_curve(torch.randn(20, 8), (2,), generator=torch.Generator(), foo=1)
+
+
+def test_questions_with_a_mark_of_utf8_and_unusual_spaces(tmp_path):
+    path = tmp_path / "q.txt"
+    path.write_bytes(b"\xef\xbb\xbf: one\r\na b c d\r\ne f g h")
+    assert read_analogies(path) == {"one": [("a", "b", "c", "d"), ("e", "f", "g", "h")]}
+    path.write_text("a b c d\x85 \ne f g h", encoding="utf-8")
+    assert len(read_analogies(path)[""]) == 2

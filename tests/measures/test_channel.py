@@ -114,3 +114,8 @@ def test_real_vectors_keep_meaning_and_position_together(data_folder):
     )  # shorter positions alone: not read
     assert clear.analogies_in_sum > 0.75 and clear.position_accuracy == 1.0
     assert clear.analogies_alone > 0.78 and clear.energy < 1e-6 < 0.07 < quiet.energy
+
+
+def test_a_scale_that_is_no_number_is_refused():
+    with pytest.raises(InvalidArgumentError, match="scale='a'"):
+        position_channel(torch.randn(20, 8), torch.randn(4, 8), scale="a", generator=torch.Generator())

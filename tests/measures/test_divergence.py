@@ -155,3 +155,16 @@ def test_the_largest_scale_of_draws_is_where_their_expected_loss_meets_the_bound
     for bad in (torch.zeros(0, 5), torch.zeros(3, 1)):
         with pytest.raises(InvalidArgumentError, match="at least one prefix and two tokens"):
             largest_scale(bad)
+
+
+def test_logits_that_say_nothing_are_refused():
+    nan, number = torch.full((2, 5), math.nan), torch.tensor(1.0)
+    for measure in (kl_divergence, top1_agreement):
+        for before, after in ((nan, torch.zeros(2, 6)), (torch.zeros(2, 5), nan)):
+            with pytest.raises(InvalidArgumentError, match=r"logits (before|after) have NaN"):
+                measure(before, after)
+        with pytest.raises(InvalidArgumentError, match="expected"):
+            measure(number, number)
+    for cap in (0.0, -3.0):
+        with pytest.raises(InvalidArgumentError, match=f"cap={cap}"):
+            expansion_bound(1, 10, cap=cap)

@@ -238,3 +238,12 @@ def test_evaluate_module():
     a, b = tables(30)
     result = load_metric("knn_match_similarity").compute(predictions=a.tolist(), references=b.tolist(), k=3)
     assert result == {"knn_match_similarity": pytest.approx(knn_match_similarity(a, b, 3))}
+
+
+def test_weights_and_numbers_that_are_no_tables_are_refused():
+    a = torch.randn(20, 4)
+    with pytest.raises(InvalidArgumentError, match="weights must have one number a row of a, 20"):
+        knn_match_similarity(a, a, k=2, weights=[1.0], per_token=True)
+    for pair in ((a, torch.tensor(1.0)), (torch.tensor(1.0), a)):
+        with pytest.raises(InvalidArgumentError, match="must be tables"):
+            knn_match_similarity(*pair)

@@ -20,6 +20,7 @@ from hf_embinit.measures.statistics import (
     embedding_statistics,
     position_encoding,
     position_encoding_statistics,
+    row_index,
     xavier_statistics,
 )
 from hf_embinit.moments import standardize
@@ -271,3 +272,11 @@ def test_metric_loads_by_path_offline_and_gathers_over_processes(tmp_path):
     extra = [str(tmp_path / "store"), str(tmp_path / "cache")]
     processes = [subprocess.Popen([*command, str(rank), *extra]) for rank in range(2)]
     assert [p.wait(timeout=120) for p in processes] == [0, 0]
+
+
+def test_numbers_whose_powers_overflow_and_rows_that_are_none_are_refused():
+    with pytest.raises(InvalidArgumentError, match="beyond float64: scale it down"):
+        embedding_statistics(torch.randn(8, 4, dtype=torch.float64) * 1e200)
+    for rows in (None, ["a"], [object()]):
+        with pytest.raises(InvalidArgumentError, match="rows must be row indices"):
+            row_index(rows, 3)

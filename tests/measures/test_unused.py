@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hf_embinit.measures.unused import _first_component
+from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.measures.unused import _first_component, unused_distance
 
 
 @pytest.mark.parametrize(
@@ -16,3 +17,10 @@ def test_the_first_component_is_that_of_the_svd(rows: int, columns: int, common:
     table = torch.randn(rows, columns, generator=torch.Generator().manual_seed(0)) + common
     first = torch.linalg.svd(table, full_matrices=False).Vh[0]
     assert abs(float(first @ _first_component(table))) > 0.9999
+
+
+@pytest.mark.parametrize(("table", "unused"), [((4,), [1]), ((6, 4), [1.5]), ((6, 4), [6]), ((6, 4), [])])
+def test_what_are_no_rows_of_a_table_is_refused(table: tuple[int, ...], unused: list) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"table must be|unused"):
+        unused_distance(torch.randn(table), unused)
+    assert unused_distance(torch.eye(6), torch.tensor([1, 2])).shape == (6,)
