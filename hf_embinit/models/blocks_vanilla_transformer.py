@@ -53,6 +53,10 @@ def positions_from_mask(
     So padding on the left changes nothing. Padding itself gets some valid position, which is never read.
     """
     if attention_mask is not None and attention_mask.ndim == 2:
+        if isinstance(past_length, int) and past_length == 0 and attention_mask.shape[1] != length:
+            raise ValueError(
+                f"attention_mask has {attention_mask.shape[1]} columns for {length} tokens: give one a token"
+            )
         return (attention_mask.long().cumsum(-1) - 1).clamp_(min=0)[:, -length:]
     return (torch.arange(length, device=device) + past_length)[None]
 
@@ -343,6 +347,11 @@ def loss_and_logits(
     they are the largest tensor of a step, and nothing in a training step reads them. While compiling,
     shapes must not depend on data, so every token is projected.
     """
+    if labels.shape != hidden_states.shape[:2]:
+        raise ValueError(
+            f"labels have the shape {tuple(labels.shape)}, but there are states for "
+            f"{tuple(hidden_states.shape[:2])} tokens: give one label a token, -100 where there is none"
+        )
     labels = labels.to(hidden_states.device)
     if training and not torch.compiler.is_compiling():
         real = labels.flatten().ne(-100).nonzero().squeeze(1)

@@ -8,16 +8,22 @@ hf_embinit is not installed. Annotations are not strings here, because `@strict`
 import copy
 import dataclasses
 import math
+from contextvars import ContextVar
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig, __version__
+from transformers.activations import ACT2FN
 
 if not dataclasses.is_dataclass(PreTrainedConfig):
     raise ImportError(
         f"the vanilla transformers need transformers 5.6 or later, and this is {__version__}: "
         "pip install -U transformers"
     )
+
+
+AS_DECODER: ContextVar[bool] = ContextVar("AS_DECODER", default=False)
+"""Whether, in this thread, `get_text_config` gives the decoder's view where no part is asked for."""
 
 
 @strict
@@ -110,8 +116,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The config as the decoder sees it when the decoder alone is asked for: its layers and vocabulary.
 
-        `generate` sizes its cache by this, so that the decoder may be deeper than the encoder.
+        `generate` sizes its cache by this, so that the decoder may be deeper than the encoder, and it asks
+        for no part where it means the decoder's (`AS_DECODER`).
         """
+        decoder = decoder or (decoder is None and AS_DECODER.get())
         if not (self.is_encoder_decoder and decoder and not encoder):
             return self
         config = copy.deepcopy(self)
@@ -141,12 +149,16 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 f"d_model is {self.d_model}, which num_heads={self.num_heads} does not divide; "
                 f"the nearest number of heads that does is {nearest}."
             )
-        if not 0 <= self.dropout_rate < 1:
+        if not 0 <= self.dropout_rate < 1 - 2**-17:  # the CPU draws it in steps of 1/65536
             raise ValueError(f"dropout_rate is {self.dropout_rate}; it must be at least 0 and below 1.")
-        if not self.layer_norm_epsilon > 0:
-            raise ValueError(f"layer_norm_epsilon is {self.layer_norm_epsilon}; it must be above 0.")
-        if not self.position_encoding_base > 1:
-            raise ValueError(f"position_encoding_base is {self.position_encoding_base}; it must be above 1.")
+        for name, least in (("layer_norm_epsilon", 0), ("position_encoding_base", 1)):
+            if not least < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above {least} and finite.")
+        if self.activation_function not in ACT2FN:
+            raise ValueError(
+                f"activation_function is {self.activation_function!r}; it must be one of "
+                f"{', '.join(sorted(ACT2FN))}."
+            )
         if not 0 < self.position_scale < math.inf:
             raise ValueError(
                 f"position_scale is {self.position_scale}; it must be above 0 and finite "

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 
 def drops_on_cpu(x: Tensor, rate: float, training: bool) -> bool:
@@ -64,6 +65,7 @@ class DroppedRelu(torch.autograd.Function):
         return output
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (output,) = ctx.saved_tensors
         return torch.ops.aten.threshold_backward(grad, output, 0).mul_(ctx.scale), None
@@ -114,6 +116,7 @@ class DroppedAttention(torch.autograd.Function):
         return torch.bmm(weights * keep, value).view(batch, heads, length, width).transpose(1, 2)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, weights, keep = ctx.saved_tensors
         batch, length, heads, width = grad.shape
@@ -157,6 +160,9 @@ class PrivateCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, labels: Tensor, scale: float) -> Tensor:
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < logits.shape[-1]:
+            wrong = labels[(labels < 0) | (labels >= logits.shape[-1])][0]
+            raise IndexError(f"label {int(wrong)} is outside the vocabulary of {logits.shape[-1]} tokens")
         gradient = logits.detach()
         size = max(1, NUMBERS_AT_ONCE // gradient.shape[-1])
         total = torch.zeros((), dtype=torch.float64)
@@ -174,6 +180,7 @@ class PrivateCrossEntropy(torch.autograd.Function):
         return (total * scale).to(weights.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors
         return gradient if grad == 1 else gradient * grad, None, None

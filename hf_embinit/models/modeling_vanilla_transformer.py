@@ -22,10 +22,11 @@ from transformers.modeling_outputs import (
     Seq2SeqModelOutput,
     SequenceClassifierOutput,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils import can_return_tuple
 
 from .blocks_vanilla_transformer import loss_and_logits
-from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .configuration_vanilla_transformer import AS_DECODER, VanillaTransformerConfig
 from .cpu_training_vanilla_transformer import drop
 from .stacks_vanilla_transformer import (
     VanillaTransformerDecoder,
@@ -39,11 +40,27 @@ def shift_tokens_right(labels: Tensor, pad_token_id: int, decoder_start_token_id
 
     The start token is where the first real label is, so that padding on the left stays there.
     """
+    for name, value in (
+        ("pad_token_id", pad_token_id),
+        ("decoder_start_token_id", decoder_start_token_id),
+    ):
+        if value is None:
+            raise ValueError(f"config.{name} is None, but labels need it: set it, or give decoder inputs")
     shifted = labels.new_full(labels.shape, pad_token_id)
     shifted[:, 1:] = labels[:, :-1]
     shifted.masked_fill_(shifted == -100, pad_token_id)
     first = labels.ne(-100).int().argmax(dim=-1, keepdim=True)
     return shifted.scatter_(1, first, decoder_start_token_id)
+
+
+@contextmanager
+def as_decoder() -> Iterator[None]:
+    """Inside, and in this thread alone, configs answer for their decoders; none is changed."""
+    token = AS_DECODER.set(True)
+    try:
+        yield
+    finally:
+        AS_DECODER.reset(token)
 
 
 class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
@@ -75,6 +92,14 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             not self.config.is_encoder_decoder or self.config.share_encoder_decoder_embeddings
         ):
             self.decoder.embed_tokens = cast(nn.Embedding, value)
+
+    def _resize_token_embeddings(
+        self, new_num_tokens: int | None, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        table = super()._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        if self._ties():  # one table, so one vocabulary
+            self.config.decoder_vocab_size = table.num_embeddings
+        return table
 
     @can_return_tuple
     def forward(
@@ -156,24 +181,14 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             else {}
         )
 
-    @contextmanager
-    def _target_vocabulary(self) -> Iterator[None]:
-        """Inside, `config.vocab_size` is the target's, as `generate` expects."""
-        source = self.config.vocab_size
-        self.config.vocab_size = self.config.decoder_vocab_size
-        try:
-            yield
-        finally:
-            self.config.vocab_size = source
-
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """As in transformers, which would in places take the source's vocabulary size for the target's."""
-        with self._target_vocabulary():
+        with as_decoder():
             return cast(Any, super()).generate(*args, **kwargs)
 
     def compute_transition_scores(self, *args: Any, **kwargs: Any) -> Tensor:
         """As in transformers; see `generate`."""
-        with self._target_vocabulary():
+        with as_decoder():
             return cast(Any, super()).compute_transition_scores(*args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
@@ -301,7 +316,9 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
     def __init__(self, config: VanillaTransformerConfig):
         config = with_parts(config, is_encoder_decoder=False, is_decoder=False)
         super().__init__(config)
-        self.num_labels = int(config.num_labels or 2)
+        self.num_labels = int(config.num_labels)
+        if self.num_labels < 1:
+            raise ValueError(f"num_labels is {self.num_labels}; a classifier needs at least 1")
         self.model = VanillaTransformerModel(config)
         self.classifier = nn.Linear(config.d_model, self.num_labels)
         self.post_init()
@@ -325,17 +342,23 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
         attention_mask: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> SequenceClassifierOutput:
-        """Logits `[B, num_labels]`, and the loss of `config.problem_type` where `labels` are given."""
-        loss_kwargs = {k: kwargs.pop(k) for k in ("num_items_in_batch",) if k in kwargs}
+        """Logits `[B, num_labels]`, and the loss of `config.problem_type` where `labels` are given.
+
+        The loss is a mean over the labels of the batch; with `num_items_in_batch`, the number of labels of
+        all accumulated batches, their sum divided by it, so that accumulation is exact.
+        """
         outputs = self.model(
             input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
         )
         logits = self.classifier(self.dropped(self.pool(outputs.last_hidden_state, attention_mask)))
         loss = None
         if labels is not None:
-            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config, **loss_kwargs)
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            if num_items_in_batch is not None:
+                loss = loss * (labels.ne(-100).sum() / num_items_in_batch).to(loss.device)
         return SequenceClassifierOutput(
             loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
         )
@@ -401,6 +424,11 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
             attentions=outputs.attentions,
         )
 
+
+# by this the Trainer knows whose labels its label smoothing has to shift
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.setdefault(
+    VanillaTransformerConfig.model_type, VanillaTransformerForCausalLM.__name__
+)
 
 __all__ = [
     "VanillaTransformerForCausalLM",

@@ -39,6 +39,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
     _no_split_modules = ["VanillaTransformerLayer"]  # noqa: RUF012
     _can_compile_fullgraph = True
 
+    def __init__(self, config: VanillaTransformerConfig):
+        config.validate()  # a field may have been set after the config was made
+        super().__init__(config)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Xavier-uniform matrices and tables (fans N and D), zero biases and padding rows, LayerNorm 1, 0."""
@@ -77,6 +81,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         FSDP2 gives a model a class made by torch; while it is saved it has its own class again, whose code
         and name belong in the folder.
         """
+        self._say_what_is_tied()
         own = type(self)
         if own.__name__.startswith("FSDP"):
             self.__class__ = own.__bases__[1]
@@ -84,6 +89,15 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             super().save_pretrained(*args, **kwargs)
         finally:
             self.__class__ = own
+
+    def _say_what_is_tied(self) -> None:
+        """A head whose weight is left out of the file has to be tied when that is read.
+
+        PEFT's `merge_and_unload` compares the head with the source table, and sets the config to untied.
+        """
+        head, base = getattr(self, "lm_head", None), getattr(self, self.base_model_prefix, None)
+        if head is not None and base is not None and head.weight is base.decoder.embed_tokens.weight:
+            self.config.tie_word_embeddings = True
 
     def _ties(self) -> dict[str, str]:
         """Parameter -> the parameter that it is tied to, by this config, out of `_tied_weights_keys`."""
@@ -99,7 +113,7 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
 
     def __init__(self, config: VanillaTransformerConfig, num_rows: int, num_layers: int, is_decoder: bool):
         super().__init__(config)
-        has_cross = is_decoder and config.is_encoder_decoder
+        has_cross = self.reads_source = is_decoder and config.is_encoder_decoder
         self.embed_tokens = nn.Embedding(num_rows, config.d_model, config.pad_token_id)
         self.embed_scale = math.sqrt(config.d_model) if config.scale_embeddings else 1.0
         self.positions = PositionEncoding(config, bidirectional=not is_decoder)
@@ -123,7 +137,10 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
     def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         """`[B, T, D]`: rows of the table, or `inputs_embeds`, scaled. Both or neither raises."""
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give either token ids or embeddings (inputs_embeds), not both and not neither.")
+            names = "token ids or embeddings (inputs_embeds)"
+            if self.reads_source:
+                names = "decoder_input_ids or decoder_inputs_embeds (labels make the former)"
+            raise ValueError(f"Give either {names}, not both and not neither.")
         embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         return embeddings * self.embed_scale
 
@@ -202,17 +219,23 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             past_key_values = DynamicCache()
             if self.config.is_encoder_decoder:
                 past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
+        elif self.reads_source and isinstance(past_key_values, DynamicCache):
+            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
         own_cache = past_key_values
         if isinstance(past_key_values, EncoderDecoderCache):
             own_cache = past_key_values.self_attention_cache
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
-        length = x.shape[1]
+        length, given = x.shape[1], position_ids
         if position_ids is None:
             position_ids = positions_from_mask(attention_mask, past_length, length, x.device)
         x = self.dropped(self.positions.add(x, position_ids, past_length + length))
         rotation = self.positions.rotation(position_ids, x.dtype)
         mask: Any = create_causal_mask(
-            config=self.config, inputs_embeds=x, attention_mask=attention_mask, past_key_values=own_cache
+            config=self.config,
+            inputs_embeds=x,
+            attention_mask=attention_mask,
+            past_key_values=own_cache,
+            position_ids=given,  # where they start anew, so does the text: packed rows
         )
         key_length = mask.shape[-1] if mask is not None else past_length + length
         mask = self.positions.biased_mask(mask, past_length, x, key_length)

@@ -36,11 +36,21 @@ Side = Literal["source", "target"]
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 """Padding, unknown, start and end of sequence: ids 0 to 3 in every vocabulary."""
 
+_FIXED = dict(zip(("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL_TOKENS, strict=True))
+
 VOCAB_FILES_NAMES = {
     "vocab_file": "vocab.json",
     "target_vocab_file": "target_vocab.json",
     "segmenter_file": "segmenter.json",
 }
+
+
+def _check_fixed(name: str, value: Any) -> None:
+    if str(value) != _FIXED[name]:
+        raise TokenizerError(
+            f"{name}={str(value)!r}: ids 0 to 3 are {', '.join(SPECIAL_TOKENS)} in every vocabulary of this "
+            "tokenizer; add_tokens adds others beside them"
+        )
 
 
 class VanillaTransformerTokenizer(PreTrainedTokenizer):
@@ -98,9 +108,8 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         self._pieces = (
             PieceSegmenter(self.segmenter, SPECIAL_TOKENS[1]) if self.segmenter is not None else None
         )
-        for name, token in zip(
-            ("pad_token", "unk_token", "bos_token", "eos_token"), SPECIAL_TOKENS, strict=True
-        ):
+        for name, token in _FIXED.items():
+            _check_fixed(name, kwargs.get(name, token))
             kwargs[name] = token
         super().__init__(
             segmenter_name=segmenter_name,
@@ -110,6 +119,17 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
             attached=self.attached,
             **kwargs,
         )
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        if key in _FIXED:
+            _check_fixed(key, value)
+        super().__setattr__(key, value)
+
+    def add_special_tokens(self, special_tokens_dict: dict[str, Any], *args: Any, **kwargs: Any) -> int:
+        """As in transformers; those of ids 0 to 3 stay as they are, and another raises `TokenizerError`."""
+        for name in _FIXED.keys() & special_tokens_dict.keys():
+            _check_fixed(name, special_tokens_dict[name])
+        return super().add_special_tokens(special_tokens_dict, *args, **kwargs)
 
     # --- making one
 
@@ -135,6 +155,9 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         `TokenizerError` for a slow tokenizer, a missing language, a `min_frequency` below 1, and one that
         leaves no token.
         """
+        for name, texts in (("source_texts", source_texts), ("target_texts", target_texts)):
+            if isinstance(texts, str):
+                raise TokenizerError(f"{name} is one string, {texts[:20]!r}: give a list of texts")
         if min_frequency < 1:
             raise TokenizerError(f"min_frequency={min_frequency} must be at least 1 occurrence")
         backend, name = (None, "words") if tokenizer == "words" else _load_segmenter(tokenizer)

@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    DynamicCache,
 )
 
 from hf_embinit.models import (
@@ -425,6 +427,7 @@ def test_loads_as_remote_code_where_hf_embinit_is_not_installed(tmp_path):
         torch.save((inputs, model(**inputs).logits), folder / "expected.pt")
     code = f"""
 import sys
+from concurrent.futures import ThreadPoolExecutor
 sys.modules["hf_embinit"] = None  # as if it were not installed
 import torch, transformers
 for name in ("Seq2SeqLM", "SequenceClassification", "CausalLM"):
@@ -533,3 +536,96 @@ def test_compiled_model_agrees():
     torch.testing.assert_close(loss, expected.loss, atol=1e-5, rtol=1e-5)
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-5, rtol=1e-4)
+
+
+def test_generating_in_threads_changes_no_config(tmp_path):
+    """`generate` takes the target's vocabulary, which is the larger, and leaves the model's sizes alone."""
+    model = small()
+    seen = []
+
+    def watch(*args, **kwargs):
+        seen.append(model.config.vocab_size)
+        return False
+
+    def run(length):
+        return model.generate(
+            tokens(2, 7),
+            max_new_tokens=length,
+            min_new_tokens=length,
+            num_beams=2,
+            stopping_criteria=[watch],
+        )
+
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, (4, 12, 8)))
+    assert set(seen) == {50} == {model.config.vocab_size}
+    assert [torch.equal(a, run(n)) for a, n in zip(found, (4, 12, 8), strict=True)] == [True] * 3
+    model.save_pretrained(tmp_path)
+    assert type(model).from_pretrained(tmp_path).config.vocab_size == 50
+
+
+def test_a_smaller_model_assists_where_the_vocabularies_differ():
+    model, assistant = small(), small(seed=1, num_decoder_layers=1)
+    source = tokens(1, 7)
+    assert torch.equal(
+        model.generate(source, assistant_model=assistant, max_new_tokens=8, do_sample=False),
+        model.generate(source, max_new_tokens=8, do_sample=False),
+    )
+
+
+@pytest.mark.parametrize("encoding", ["sinusoidal", "rotary", "relative"])
+def test_packed_rows_do_not_see_each_other(encoding):
+    model = small(KINDS[2], position_encoding=encoding)
+    a, b = tokens(1, 5), tokens(1, 4, seed=1)
+    positions = torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3]])
+    packed = model(torch.cat([a, b], 1), position_ids=positions, use_cache=False).logits
+    alone = torch.cat([model(a).logits, model(b).logits], 1)
+    torch.testing.assert_close(packed, alone, atol=1e-5, rtol=0)
+
+
+def test_a_plain_cache_serves_the_decoder():
+    model, source, target = small(), tokens(2, 7), tokens(2, 5, vocab=60)
+    first = model(source, decoder_input_ids=target[:, :4], past_key_values=DynamicCache())
+    last = model(source, decoder_input_ids=target[:, 4:], past_key_values=first.past_key_values).logits
+    whole = model(source, decoder_input_ids=target).logits
+    torch.testing.assert_close(last, whole[:, 4:], atol=1e-5, rtol=0)
+
+
+def test_what_does_not_fit_raises_a_sentence():
+    ids = tokens(2, 7)
+    with pytest.raises(ValueError, match="decoder_input_ids or decoder_inputs_embeds"):
+        small()(ids)
+    for training in (True, False):
+        with pytest.raises(ValueError, match=r"labels have the shape \(2, 5\)"):
+            small(KINDS[2]).train(training)(ids, labels=ids[:, :5])
+    with pytest.raises(ValueError, match="attention_mask has 9 columns for 7 tokens"):
+        small(KINDS[2])(ids, attention_mask=torch.ones(2, 9))
+    with pytest.raises(ValueError, match="num_labels is 0"):
+        small(KINDS[1], num_labels=0)
+    with pytest.raises(ValueError, match=r"config\.decoder_start_token_id is None"):
+        small(bos_token_id=None)(ids, labels=ids)
+    config = VanillaTransformerConfig(vocab_size=50)
+    config.d_model = 33
+    with pytest.raises(Exception, match="d_model is 33"):
+        KINDS[2](config)
+
+
+def test_a_head_that_peft_calls_untied_is_loaded_tied(tmp_path):
+    peft = pytest.importorskip("peft")
+    model = small(tie_word_embeddings=True)
+    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=["qkv_proj"]))
+    merged = adapted.merge_and_unload()
+    merged.save_pretrained(tmp_path)
+    loaded, report = type(model).from_pretrained(tmp_path, output_loading_info=True)
+    assert not report["missing_keys"]
+    ids, target = tokens(2, 7), tokens(2, 5, vocab=60)
+    assert torch.equal(
+        loaded(ids, decoder_input_ids=target).logits, merged(ids, decoder_input_ids=target).logits
+    )
+
+
+def test_resizing_a_shared_table_without_a_head(tmp_path):
+    model = small(VanillaTransformerModel, decoder_vocab_size=50, share_encoder_decoder_embeddings=True)
+    model.resize_token_embeddings(57)
+    model.save_pretrained(tmp_path)
+    assert AutoModel.from_pretrained(tmp_path).decoder.embed_tokens.num_embeddings == 57

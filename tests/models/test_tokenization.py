@@ -392,6 +392,16 @@ def test_errors_name_the_argument(tmp_path):
         build(EN, source_lang="en", min_frequency=0)
     with pytest.raises(ValueError, match="no fast backend"):
         build(EN, tokenizer=PreTrainedTokenizerWithoutBackend())
+    with pytest.raises(ValueError, match="source_texts is one string, 'a dog runs'"):
+        build("a dog runs", source_lang="en")
+    with pytest.raises(ValueError, match=r"pad_token='\[PAD\]': ids 0 to 3 are <pad>, <unk>, <s>, </s>"):
+        build(EN, source_lang="en", pad_token="[PAD]")
+    made = build(EN, source_lang="en")
+    with pytest.raises(ValueError, match="eos_token='<end>'"):
+        made.add_special_tokens({"eos_token": "<end>"})
+    with pytest.raises(ValueError, match="pad_token='</s>'"):
+        made.pad_token = made.eos_token
+    assert made.pad_token == "<pad>"
     build(DE, EN, tokenizer=unigram()).save_pretrained(tmp_path)
     (tmp_path / "segmenter.json").unlink()
     with pytest.raises(ValueError, match=r"segmenter\.json"):

@@ -302,3 +302,47 @@ def test_autocast_trains(kind):
             loss = model(**batch_for(kind)).loss
         loss.backward()
     assert loss.isfinite() and all(gradient.isfinite().all() for gradient in gradients(model).values())
+
+
+@pytest.mark.parametrize("label", [-1, 50])
+def test_a_label_outside_the_vocabulary_is_no_token(label):
+    ids = torch.randint(4, 50, (2, 7))
+    labels = ids.clone()
+    labels[0, 3] = label
+    with pytest.raises(IndexError, match=f"label {label} is outside the vocabulary of 50 tokens"):
+        small(VanillaTransformerForCausalLM, vocab_size=50, dropout_rate=0.1).train()(ids, labels=labels)
+
+
+def test_label_smoothing_of_the_trainer_shifts_the_labels(tmp_path):
+    """The name of the class is how the Trainer tells a language model, whose labels are its inputs."""
+    pytest.importorskip("accelerate")
+    from transformers import Trainer, TrainingArguments
+
+    model = small(VanillaTransformerForCausalLM, vocab_size=50)
+    ids = torch.randint(4, 50, (8, 7), generator=torch.Generator().manual_seed(0))
+    arguments = TrainingArguments(str(tmp_path), label_smoothing_factor=1e-9, use_cpu=True)
+    trainer = Trainer(model=model, args=arguments)
+    loss = trainer.compute_loss(model.eval(), {"input_ids": ids, "labels": ids})
+    torch.testing.assert_close(loss, model(ids, labels=ids).loss, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("problem", "labels"), [("regression", 1), ("multi_label_classification", 3)])
+def test_accumulation_is_exact_for_every_kind_of_label(problem, labels):
+    model = small(VanillaTransformerForSequenceClassification, num_labels=labels, dropout_rate=0.0)
+    model.config.problem_type = problem
+    ids, wanted = torch.randint(4, 40, (8, 7)), torch.rand(8, labels).squeeze(1)
+    whole = model(ids, labels=wanted).loss
+    parts = [
+        model(ids[i : i + 2], labels=wanted[i : i + 2], num_items_in_batch=wanted.numel()).loss
+        for i in range(0, 8, 2)
+    ]
+    torch.testing.assert_close(sum(parts), whole, atol=1e-6, rtol=0)
+
+
+def test_second_derivatives_are_refused_where_they_would_be_wrong():
+    model = small(VanillaTransformerForSequenceClassification, dropout_rate=0.1).train()
+    embeds = torch.randn(2, 5, model.config.d_model, requires_grad=True)
+    loss = model(inputs_embeds=embeds, labels=torch.tensor([0, 1])).loss
+    (slope,) = torch.autograd.grad(loss, embeds, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope.square().sum().backward()
