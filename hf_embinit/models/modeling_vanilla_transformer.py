@@ -316,7 +316,7 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
     def __init__(self, config: VanillaTransformerConfig):
         config = with_parts(config, is_encoder_decoder=False, is_decoder=False)
         super().__init__(config)
-        self.num_labels = int(config.num_labels)
+        self.num_labels = config.num_labels or 0
         if self.num_labels < 1:
             raise ValueError(f"num_labels is {self.num_labels}; a classifier needs at least 1")
         self.model = VanillaTransformerModel(config)
