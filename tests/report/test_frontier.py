@@ -202,12 +202,14 @@ def test_positions_a_tenth_as_long_are_too_short_by_what_the_page_says(init, quo
         ("anti-1 - emptied-1", "1.3 below `glove_orthogonal` (-0.8 to 3.4)"),
         ("anti-0.5 - emptied-0.5", "3.2 behind `glove_orthogonal` (1.4 to 5.0)"),
         ("anti-0.5 - random-0.5", "2.7 behind a random turn (1.6 to 3.7)"),
-        ("emptied-0.5 - glove_xavier-0.5", "+2.2 on `glove_xavier` at half (-1.1 to 5.6)"),
+        ("emptied-0.5 - glove_xavier-0.5", "at half (+2.2, -1.1 to 5.6)"),
         ("anti-0.2 - glove_xavier-0.2", "3.1 behind `glove_xavier` (0.5 to 5.7)"),
         ("random-0.2 - emptied-0.2", "2.1 ahead of a random turn (0.2 to 3.9)"),
         ("emptied-0.2 - xavier-0.2", "2.1 ahead of `xavier` (1.7 to 2.6)"),
         ("glove_xavier-0.2 - xavier-0.2", "cannot be told (+0.1, -3.4 to 3.6)"),
-        ("emptied-0.2 - glove_xavier-0.2", "+2.0 at a fifth (-1.3 to 5.3)"),
+        ("emptied-0.2 - glove_xavier-0.2", "at a fifth (+2.0, -1.3 to 5.3)"),
+        ("emptied-0.1 - glove_xavier-0.1", "+1.5 on `glove_xavier` (0.8 to 2.1)"),
+        ("random-0.1 - emptied-0.1", "+2.2 on a random turn (0.5 to 3.9)"),
     ],
 )
 def test_directions_count_in_trained_captions_with_short_positions(difference, quoted):
@@ -230,6 +232,7 @@ def test_directions_count_in_trained_captions_with_short_positions(difference, q
         ("glove_orthogonal", ["turn=most", "empty=false"], 0.2, "12.3 with the control (10.8 to 13.8)"),
         ("glove_xavier", None, 0.5, "costs `glove_xavier` 3.5 (1.7 to 5.3)"),
         ("glove_orthogonal", ["turn=most", "empty=false"], 0.5, "the control 3.3 (1.3 to 5.3)"),
+        ("glove_orthogonal", None, 0.1, "(`glove_orthogonal` 16.2, 12.1 to 20.3)"),
         ("glove_orthogonal", None, 0.5, "(`glove_orthogonal` 1.3, -0.5 to 3.2)"),
     ],
 )
@@ -283,7 +286,7 @@ def test_the_committed_pages_say_what_the_record_says():
                 halved = [row for row in rows if row.startswith("| factor 0.5: ")]
                 assert any(all(cell in row for cell in cells) for row in halved), line
             elif "trained | factor 1 |" in page.split(line)[0].rpartition("\n| tables")[2]:
-                for factor, cell in zip(("1", "0.5", "0.2"), shown, strict=True):
+                for factor, cell in zip(("1", "0.5", "0.2", "0.1"), shown, strict=True):
                     assert any(f"| factor {factor}: " in row and cell in row for row in rows), line
             elif len(shown) == 2:  # trained and frozen
                 assert any(all(cell in row for cell in shown) for row in rows), line
