@@ -239,6 +239,9 @@ chat_tokens.py --seed 4294967296 --output_dir o | --seed 4294967296: expected
 translate.py --eval_strategy no --output_dir o | the save and eval strategy to match
 translate.py --deepspeed nowhere.json --output_dir o | deepspeed
 translate.py --source_column xx --output_dir o | 'xx' is not in the train split
+classify.py --learning_rat 3 --output_dir o | unknown argument '--learning_rat'. Did you mean
+classify.py --dataloader_drop_last --output_dir o | --dataloader_drop_last True: expected False
+classify.py steps.yaml --output_dir o | --save_steps 3 with
 classify.py --task sst22 --output_dir o | Unknown task 'sst22'. Did you mean: sst2
 classify.py --task data --output_dir o | the train split of --task data has one label only (0)
 classify.py --task data --text_columns nowhere --output_dir o | 'nowhere' is not in the train split; it has:
@@ -376,6 +379,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "narrow.txt": "a 1 2 3\nb 1 2 3\n",
         "broken.yaml": "- [1, 2\n",
         "types.yaml": "vectors: 5\ninit: glove\n",
+        "steps.yaml": "eval_strategy: steps\nsave_strategy: steps\neval_steps: 1\nsave_steps: 3\n",
         "object.json": '{"name": 1}',
         "broken.jsonl": '{"text": "a"\n',
         "study.yaml": "name: x\nrows: [a",

@@ -72,7 +72,9 @@ def parse_arguments(
     defaults that go with them. A flag or key that does not exist, a value of the wrong type, and a list that
     is given twice end the program with one line and status 2.
     """
-    parser = _Parser(list(dataclass_types), description=description, formatter_class=_HelpFormatter)
+    parser = _Parser(
+        list(dataclass_types), description=description, formatter_class=_HelpFormatter, allow_abbrev=False
+    )
     parser.usage = "%(prog)s [settings.yaml | settings.json] [--flag value ...]"
     argv = list(sys.argv[1:] if argv is None else argv)
     flags = {action.dest: action for action in parser._actions}
@@ -119,6 +121,7 @@ _OF_TRANSFORMERS: dict[str, Any] = {
     "generation_max_length": AtLeastTwo | None,
     "dataloader_num_workers": CountOrZero,
     "batch_eval_metrics": Annotated[bool, Wanted("False: a score is of all texts together", lambda b: not b)],
+    "dataloader_drop_last": Annotated[bool, Wanted("False: a score is of all texts", lambda b: not b)],
     "eval_do_concat_batches": Annotated[bool, Wanted("True: a score is of all texts together", bool)],
     "seed": TrainingSeed,
     "data_seed": TrainingSeed | None,

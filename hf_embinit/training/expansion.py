@@ -163,6 +163,11 @@ def write_comparison(
     return text
 
 
+def _shown(value: float | None, form: str) -> str:
+    """A score in a cell; a record has none where it is infinite or no number."""
+    return "diverged" if value is None else f"{value:{form}}"
+
+
 def comparison(title: str, before: dict[str, float], runs: dict[str, dict[str, float]]) -> str:
     """A Markdown page: the table of the study, and its figures."""
     columns = {
@@ -186,7 +191,7 @@ def comparison(title: str, before: dict[str, float], runs: dict[str, dict[str, f
         markdown_table(
             ["init", *columns],
             [
-                [init, *(f"{metrics[key]:{form}}" for key, form in columns.values())]
+                [init, *(_shown(metrics[key], form) for key, form in columns.values())]
                 for init, metrics in runs.items()
             ],
         ),

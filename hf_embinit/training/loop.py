@@ -173,6 +173,8 @@ def _check_metric(args: TrainingArguments, measured: Iterable[str]) -> None:
 def _check_scores(args: TrainingArguments, data: TaskData) -> None:
     """Raises `InvalidArgumentError` for a best epoch by what these data are not scored by."""
     _check_metric(args, data.measured)
+    if args.prediction_loss_only and data.compute_metrics is not None:
+        raise InvalidArgumentError("--prediction_loss_only True: what is scored here is more than the loss")
     if data.generates and not getattr(args, "predict_with_generate", True):
         raise InvalidArgumentError("--predict_with_generate False: what is scored here is generated text")
 
@@ -183,6 +185,12 @@ def _check_trainer(args: TrainingArguments) -> None:
         raise InvalidArgumentError(
             "--fsdp shards a model over processes, and this is one: start the recipe by `accelerate launch "
             "--num_processes 2`, or leave the flag out"
+        )
+    by_steps = args.eval_strategy == args.save_strategy == "steps"
+    if args.load_best_model_at_end and by_steps and args.save_steps != args.eval_steps:
+        raise InvalidArgumentError(
+            f"--save_steps {args.save_steps} with --eval_steps {args.eval_steps}: the best evaluation may be "
+            "at a step that was not saved; give both one number, or --load_best_model_at_end False"
         )
     if (generation := getattr(args, "generation_config", None)) is not None:
         try:
