@@ -402,7 +402,7 @@ def test_distance_to_the_mean_unused_row() -> None:
     rest = table - torch.outer(table @ first, first)
     torch.testing.assert_close(without, unused_distance(rest, range(190, 199)), atol=1e-4, rtol=0)
     for wrong in ([], [200], [-1]):
-        with pytest.raises(InvalidArgumentError, match="unused="):
+        with pytest.raises(InvalidArgumentError, match="unused"):
             unused_distance(table, wrong)
 
 
