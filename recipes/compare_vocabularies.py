@@ -38,18 +38,12 @@ def main() -> None:
     """Read, count, write."""
     (args,) = parse_arguments((Arguments,), lambda known: {}, description=__doc__ or "")
     # after --help, which answers without them
-    from hf_embinit.errors import InvalidArgumentError
-    from hf_embinit.foreign import read_json
     from hf_embinit.hub import load_pretrained_tokenizer
     from hf_embinit.measures import vocabulary_overlap
-    from hf_embinit.records import collect_versions, device_name, write_json
+    from hf_embinit.records import check_report_folder, collect_versions, device_name, write_json
     from hf_embinit.tokens import token_family, vocabulary
 
-    results_file = Path(args.output_dir) / "results.json"
-    if results_file.exists() and read_json(results_file).get("dataset") != "vocabularies":
-        raise InvalidArgumentError(
-            f"--output_dir {args.output_dir} holds the results of another run: name another"
-        )
+    check_report_folder(args.output_dir, "overlap")
     both = [load_pretrained_tokenizer(getattr(args, name), f"--{name} {getattr(args, name)!r}")
             for name in ("tokenizer", "reference")]  # fmt: skip
     own, reference = ((vocabulary(tokenizer), token_family(tokenizer)) for tokenizer in both)
@@ -61,7 +55,7 @@ def main() -> None:
         "runtime": {"device": device_name("cpu")},
         "versions": collect_versions(),
     }
-    write_json(results_file, results)
+    write_json(Path(args.output_dir) / "results.json", results)
     print("\n".join(f"{name.replace('_', ' '):<24} {number:>8,}" for name, number in overlap.items()))
 
 

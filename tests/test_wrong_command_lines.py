@@ -253,6 +253,10 @@ classify.py --surgery upside --output_dir o | Unknown surgery 'upside'
 classify.py --donor model --output_dir o | --donor 'model' is given, but not --surgery donor_embeddings
 classify.py --metric_for_best_model matthews_correlation --output_dir o | not measured here; known: loss
 language_model.py --metric_for_best_model perplexity --output_dir o | perplexity: not measured here
+classify.py --prediction_loss_only True --output_dir o | what is scored here is more than the loss
+classify.py --use_liger_kernel --output_dir o | --use_liger_kernel: `pip install liger-kernel`
+classify.py --accelerator_config nowhere.json --output_dir o | No such file or directory: 'nowhere.json'
+language_model.py --twin_seeds 1 2 --label_smoothing_factor 0.1 --output_dir o | two models add up losses
 classify.py --max_length 0 --output_dir o | --max_length 0: expected a whole number of 1 or more
 language_model.py --dataset csv --output_dir o | the train split of csv has no column 'text'
 language_model.py --block_size 1 --output_dir o | --block_size 1: expected a whole number of 2 or more
@@ -280,9 +284,13 @@ train_vectors.py --corpus captions:de --language de --output full | --output ful
 train_vectors.py --corpus captions:de --language de --output vectors.txt | vectors.txt is there already, of
 train_vectors.py --corpus captions:de --language de --output object.txt | object.json is there already, of
 train_vectors.py --corpus captions:de --language de --output v.txt --push_to_hub | HF_HUB_OFFLINE is set
+compare_vocabularies.py --tokenizer gpt2 --reference gpt2 --output_dir run | run holds the results of another
 compare_vocabularies.py --tokenizer nowhere --output_dir o | --tokenizer 'nowhere' is no folder here
 analyze_embeddings.py --sources vectors.txt --k 0 --output_dir o | --k 0: expected
+analyze_embeddings.py --sources vectors.txt --output_dir run | --output_dir run holds the results of another
+analyze_embeddings.py vectors.txt | 'vectors.txt' is neither a flag nor a .json or .yaml file of settings; any
 analyze_embeddings.py --sources vectors.txt --language '' --output_dir o | --language '': expected a text
+position_frontier.py --vectors vectors.txt --analogies empty.txt --output_dir run | run holds the results of
 position_frontier.py --vectors vectors.txt --analogies empty.txt --output_dir o | empty.txt has no question
 chat_tokens.py --model nowhere --output_dir o | --model nowhere is no folder here
 chat_tokens.py --model gpt2 --template nowhere --output_dir o | --template 'nowhere' is no folder here

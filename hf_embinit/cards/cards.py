@@ -93,6 +93,8 @@ def render_card(
         model_name=name,
     )
     paper, auto = paper_rows(record), words.auto_class(record)
+    # on disk each model lies with its code, which a `subfolder` would be looked for beside
+    place = (repo_id, model_folder) if repo_id else (f"{folder}/{model_folder}".rstrip("/"), "")
     columns = [column for column in samples[0] if column != "row"] if samples else []
     return ModelCard.from_template(
         data,
@@ -110,8 +112,7 @@ def render_card(
         sample_columns=columns,
         sample_split=scored_split(record),
         samples=[[words.cell(sample[column]) for column in columns] for sample in samples],
-        usage=words.usage(auto, config, repo_id or folder, model_folder)
-        + words.example(auto, config, samples),
+        usage=words.usage(auto, config, *place) + words.example(auto, config, samples),
         settings=words.settings_rows(record, hub_id),
         record_at=record_at,
         versions=", ".join(f"{k} {v}" for k, v in record.versions.items()),

@@ -124,6 +124,14 @@ def _is_own(folder: Path, path: str) -> bool:
     return (folder / path).is_file() and not any(place.is_symlink() for place in on_the_way)
 
 
+def check_report_folder(folder: str | Path, entry: str) -> None:
+    """Raises `RunFolderError` when a folder has a `results.json` that is no older report of the same kind:
+    one with this entry, which is replaced."""
+    results = Path(folder) / RESULTS_NAME
+    if results.exists() and entry not in read_json(results, error=RunFolderError):
+        raise RunFolderError(f"--output_dir {folder} holds the results of another run: name another")
+
+
 def model_folders(folder: Path) -> list[str]:
     """Where in a run folder its models are: `""`, or the sub-folders of a run that trained several."""
     if (folder / _CONFIG).is_file():

@@ -29,7 +29,7 @@ from ..measures import (
     read_analogies,
 )
 from ..moments import standardize, xavier_bound, xavier_std
-from ..records import RESULTS_NAME, collect_versions, device_name, write_json, write_text
+from ..records import RESULTS_NAME, check_report_folder, collect_versions, device_name, write_json, write_text
 from ..vectors import load_vectors
 from .figures import plot_frontier
 from .spaces import find_source
@@ -87,6 +87,7 @@ def measure_frontier(args: FrontierArguments, command: str) -> dict[str, Any]:
     """
     start = time.perf_counter()
     check_flags(args)
+    check_report_folder(args.output_dir, "cells")
     if not args.positions or not args.position_scales:
         raise InvalidArgumentError(
             f"--positions {args.positions} --position_scales {args.position_scales}: give one of each or more"

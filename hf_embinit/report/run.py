@@ -87,7 +87,7 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
     import torch
 
     from ..measures import read_analogies
-    from ..records import collect_versions, device_name, write_json, write_text
+    from ..records import check_report_folder, collect_versions, device_name, write_json, write_text
     from ..tasks import load_texts
     from . import analysis
     from .html import render_page
@@ -95,6 +95,7 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
     from .text import render_report
 
     check_flags(args)
+    check_report_folder(args.output_dir, "spaces")
     start = time.perf_counter()
     spaces = load_spaces(args.sources, args.names, table=args.table, allow_pickle=args.allow_pickle)
     analysis.check_settings(spaces, k=args.k, sample=args.sample, lengths=args.lengths)

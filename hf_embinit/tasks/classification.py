@@ -279,6 +279,7 @@ class ClassificationData(TaskData):
         self.train, self.validation = self.encoded["train"], self.encoded["validation"]
         self.compute_metrics = classification_metrics(task, self.texts["validation"])
         self.measured = task.metrics
+        self.not_smoothed = None if task.labels else "the labels are numbers, not classes"
 
     def token_counts(self, model: PreTrainedModel) -> list[int]:
         """How often each id of the model's input table occurs in the training texts."""

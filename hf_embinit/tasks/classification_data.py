@@ -175,6 +175,13 @@ def _label_names(train: Dataset, task: str) -> tuple[str, ...]:
     elif all(isinstance(value, (bool, int)) for value in values):
         names = tuple(str(i) for i in range(max(map(int, values), default=0) + 1))
     else:
+        if all(isinstance(value, float) and value.is_integer() for value in values):
+            logger.warning(
+                "the labels of --task %s are numbers with a point (%s), so this is regression; write classes "
+                "as 0, 1, ... or as words",
+                task,
+                values[0],
+            )
         return ()
     if len(names) < 2:
         raise InvalidArgumentError(

@@ -162,7 +162,10 @@ class Packed:
     """Texts as blocks of ids without padding, and their size."""
 
     blocks: Dataset
-    """Rows of `input_ids` and `labels`, each `block_size` long; what is left at the end is dropped."""
+    """Rows of `input_ids` and `labels`, each `block_size` long; what is left at the end is dropped.
+
+    The first label, which nothing predicts, is -100: the Trainer of transformers 5.23 divides the loss of
+    classes that are not named `...ForCausalLM` (`GPT2LMHeadModel`) by the number of all labels of a row."""
     tokens: int
     """Tokens of all texts, before any was left out."""
     words: int
@@ -200,7 +203,7 @@ def pack_blocks(texts: list[str], tokenizer: Any, block_size: int) -> Packed:
     if not blocks:
         raise InvalidArgumentError(f"the texts have {len(ids)} tokens, fewer than one block of {block_size}")
     return Packed(
-        Dataset.from_dict({"input_ids": blocks, "labels": blocks}),
+        Dataset.from_dict({"input_ids": blocks, "labels": [[-100, *block[1:]] for block in blocks]}),
         tokens=len(ids),
         words=sum(len(text.split()) for text in texts),
         utf8_bytes=sum(len(text.encode()) for text in texts),

@@ -36,6 +36,8 @@ class TaskData:
     coverage: Mapping[str, Any] = {}
     """How many tokens the vectors had, for tasks where `initialize` does not report it."""
     callbacks: Sequence[Any] = ()
+    not_smoothed: str | None = None
+    """Why `--label_smoothing_factor` has no meaning here; None where it has one."""
     generates = False
     """Whether evaluation generates text, which takes a `Seq2SeqTrainer`."""
     figures: Callable[[Any, Any], None] | None = None

@@ -110,7 +110,7 @@ def parse_arguments(
         for part in parsed:
             _check_values(part)
         return parsed
-    except (EmbinitError, ValueError, ImportError) as error:  # those of transformers may have several lines
+    except (EmbinitError, ValueError, ImportError, OSError) as error:  # transformers' may have several lines
         parser.exit(2, f"{parser.prog}: error: {' '.join(str(error).split())}\n")
 
 
@@ -193,7 +193,10 @@ def _folder(folder: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> 
 
 def _read_settings(path: Path, flags: dict[str, Any]) -> dict[str, Any]:
     if path.suffix not in {".json", ".yaml", ".yml"}:
-        raise InvalidArgumentError(f"{str(path)!r} is neither a flag nor a .json or .yaml file of settings")
+        raise InvalidArgumentError(
+            f"{str(path)!r} is neither a flag nor a .json or .yaml file of settings; anything else comes "
+            "after its flag (--help lists them)"
+        )
     if not path.is_file():
         raise InvalidArgumentError(f"the settings file {str(path)!r} does not exist")
     with reading(f"the settings file {str(path)!r}", InvalidArgumentError):

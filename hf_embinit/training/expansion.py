@@ -23,7 +23,7 @@ EARLY_STEPS = (0, 20, 100)
 """Steps before the last whose validation scores are metrics of the run, where it evaluates at them."""
 
 
-def _validation(row: Mapping[str, float], prefix: str = "") -> dict[str, float]:
+def _validation(row: Mapping[str, float], prefix: str) -> dict[str, float]:
     return {f"{prefix}{name}": value for name, value in row.items() if name.startswith("validation_")}
 
 
@@ -77,11 +77,12 @@ class ExpansionData(TextData):
         self.coverage = {"new_tokens": report.coverage} if report.coverage else {}
 
     def outcome(self, trainer: Any, history: Sequence[Mapping[str, float]]) -> Outcome:
-        """Perplexities at the first steps and the last, and KL(p || p') before training."""
+        """Perplexities at the first steps and of the weights that are kept; KL(p || p') before training."""
+        kept = trainer.predict(self.validation, metric_key_prefix="validation").metrics
         early = {f"step_{row['step']}_": row for row in history if row["step"] in EARLY_STEPS}
         return Outcome(
             {
-                **_validation(history[-1]),
+                **self.scores("validation", kept["validation_loss"]),
                 **{k: v for prefix, row in early.items() for k, v in _validation(row, prefix).items()},
                 **self.spread(trainer.model),
                 "kl_mean": float(self.kl.mean()),

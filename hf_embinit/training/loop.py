@@ -25,6 +25,7 @@ from transformers import (
     set_seed,
 )
 from transformers.integrations.integration_utils import get_available_reporting_integrations
+from transformers.utils import is_liger_kernel_available
 
 from ..cards import PushTarget, prepare_push
 from ..errors import InvalidArgumentError, RunFolderError
@@ -175,6 +176,10 @@ def _check_scores(args: TrainingArguments, data: TaskData) -> None:
     _check_metric(args, data.measured)
     if args.prediction_loss_only and data.compute_metrics is not None:
         raise InvalidArgumentError("--prediction_loss_only True: what is scored here is more than the loss")
+    if args.label_smoothing_factor and data.not_smoothed:
+        raise InvalidArgumentError(
+            f"--label_smoothing_factor {args.label_smoothing_factor}: {data.not_smoothed}; leave the flag out"
+        )
     if data.generates and not getattr(args, "predict_with_generate", True):
         raise InvalidArgumentError("--predict_with_generate False: what is scored here is generated text")
 
@@ -192,6 +197,8 @@ def _check_trainer(args: TrainingArguments) -> None:
             f"--save_steps {args.save_steps} with --eval_steps {args.eval_steps}: the best evaluation may be "
             "at a step that was not saved; give both one number, or --load_best_model_at_end False"
         )
+    if args.use_liger_kernel and not is_liger_kernel_available():
+        raise InvalidArgumentError("--use_liger_kernel: `pip install liger-kernel`, or leave the flag out")
     if (generation := getattr(args, "generation_config", None)) is not None:
         try:
             GenerationConfig.from_pretrained(generation)
@@ -275,7 +282,8 @@ def run(
     best = None
     if args.load_best_model_at_end and history:
         metric = str(args.metric_for_best_model).removeprefix("eval_")
-        best = best_row(history, f"validation_{metric}", greater_is_better=bool(args.greater_is_better))
+        saved = [row for row in history if row["step"]]  # none is at the start, with or without evaluation
+        best = best_row(saved, f"validation_{metric}", greater_is_better=bool(args.greater_is_better))
         metrics = {k: v for k, v in (best or {}).items() if k.startswith("validation_")} | metrics
     seconds = train_seconds(log)
     record = RunRecord(

@@ -11,7 +11,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 
 class SequentialEvaluation:
-    """Mixin for a `Trainer`: evaluation and prediction keep the order and the number of rows of the data set.
+    """Mixin for a `Trainer`: evaluation and prediction keep the order and the number of rows of the data set,
+    and their losses are not smoothed.
 
     With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and
     predictions are no longer in the order of their texts: sort the data set by length instead. And a
@@ -25,6 +26,14 @@ class SequentialEvaluation:
         """The Trainer's loop, in which each row is gathered once."""
         self.gather_function = self.accelerator.gather_for_metrics  # type: ignore[attr-defined]
         return super().evaluation_loop(*args, **kwargs)  # type: ignore[misc]
+
+    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
+        """The Trainer's step, with the loss of the labels as they are: a smoothed one has no perplexity."""
+        smoother, self.label_smoother = self.label_smoother, None  # type: ignore[has-type]
+        try:
+            return super().prediction_step(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self.label_smoother = smoother
 
 
 class LengthGroups(Sampler[int]):

@@ -270,6 +270,7 @@ class TwinData(TaskData):
     """
 
     compute_metrics = staticmethod(twin_metrics)
+    not_smoothed = "two models add up losses of their own"
 
     def __init__(
         self,

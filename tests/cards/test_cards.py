@@ -151,6 +151,10 @@ def test_card_is_deterministic_and_loads_from_the_hub_name():
     assert str(card) == str(render_card(make_record(), **arguments, config={"auto_map": {"AutoModel": "x"}}))
     assert 'from_pretrained("user/name", trust_remote_code=True)' in card.text
     assert card.data.license == "apache-2.0" and card.data.model_name == "name"
+    twin = render_card(make_record(), **arguments, config={"auto_map": {}}, model_folder="twin-1").text
+    assert 'from_pretrained("user/name", subfolder="twin-1"' in twin
+    local = render_card(make_record(), config={"auto_map": {}}, model_folder="twin-1").text
+    assert 'from_pretrained("path/to/this/folder/twin-1"' in local and "subfolder" not in local
 
 
 @pytest.mark.parametrize(

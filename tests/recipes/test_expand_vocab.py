@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hf_embinit.manifest import read_manifest
 from hf_embinit.records.record import read_record
-from hf_embinit.tasks.language_modeling import Packed, load_texts, pack_blocks
+from hf_embinit.tasks.language_modeling import Packed, load_texts, pack_blocks, spread_blocks
 
 
 def start(*arguments: str) -> Done:
@@ -80,6 +80,39 @@ def test_the_comparison(study) -> None:
     for name in ("kl_before_training", "bits_per_byte"):
         assert f"figures/{name}.png" in page
         assert (folder / "figures" / f"{name}.png").stat().st_size > 5000
+
+
+def test_scores_are_those_of_the_weights_that_are_kept_and_of_no_smoothed_loss(study, tmp_path) -> None:
+    _, flags, _ = study
+    flags = [*flags[: flags.index("mean")], *flags[flags.index("mean") + 1 :]]  # zeros alone
+    text = (Path(flags[3]) / "validation.jsonl").read_text(encoding="utf-8").splitlines()
+    texts_of_validation = [json.loads(line)["text"] for line in text]
+
+    def scored(folder: Path) -> float:
+        t = AutoTokenizer.from_pretrained(folder)
+        blocks = spread_blocks(pack_blocks(texts_of_validation, t, 32).blocks, 64)
+        ids = torch.tensor(blocks["input_ids"][:])
+        with torch.no_grad():
+            return AutoModelForCausalLM.from_pretrained(folder)(input_ids=ids, labels=ids).loss.item()
+
+    away = ["--output_dir", str(tmp_path / "worse"), "--save_steps", "2", "--save_strategy", "steps"]
+    worse = ["--load_best_model_at_end", "true", "--metric_for_best_model", "loss", "--learning_rate", "3"]
+    done = start(*flags, *away, *worse, "--label_smoothing_factor", "0.4")
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = read_record(tmp_path / "worse" / "zeros")
+    start_of, *later = [row["validation_loss"] for row in record.history]
+    assert start_of < min(later) and later[0] < later[1]  # the start is best, and is no checkpoint
+    assert record.metrics["validation_loss"] == pytest.approx(min(later), rel=1e-5)
+    assert record.metrics["validation_loss"] == pytest.approx(scored(tmp_path / "worse" / "zeros"), rel=1e-5)
+    assert record.best_epoch == record.history[1]["epoch"]
+
+    away = ["--output_dir", str(tmp_path / "unseen"), "--eval_strategy", "no"]
+    done = start(*flags, *away)
+    assert done.returncode == 0, done.stderr[-3000:]
+    record = read_record(tmp_path / "unseen" / "zeros")
+    assert [row["step"] for row in record.history] == [0]
+    assert record.metrics["validation_loss"] < record.metrics["step_0_validation_loss"]
+    assert record.metrics["validation_loss"] == pytest.approx(scored(tmp_path / "unseen" / "zeros"), rel=1e-5)
 
 
 def test_going_on_runs_what_is_missing_with_the_same_settings_alone(study) -> None:

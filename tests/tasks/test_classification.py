@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from builders import tiny_tokenizers
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
+from transformers import TrainingArguments
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VectorFileError
 from hf_embinit.models import VanillaTransformerTokenizer
@@ -22,6 +23,7 @@ from hf_embinit.tasks import (
 )
 from hf_embinit.tasks.classification import (
     DATASETS,
+    ClassificationData,
     classification_metrics,
     encode_texts,
     prediction_rows,
@@ -33,6 +35,7 @@ from hf_embinit.tasks.data import first_samples
 from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
 from hf_embinit.tasks.spec import given_vectors
 from hf_embinit.tasks.translation import preset as translation_preset
+from hf_embinit.training import loop
 
 GLUE = ("sst2", "mnli", "cola", "mrpc", "qnli", "qqp", "rte", "stsb", "wnli")
 
@@ -206,13 +209,27 @@ def test_labels_in_digits_are_names_where_they_do_not_count_from_zero(tmp_path) 
     assert classification_data._checked(named, "train", task)["label"][:] == [1]  # numbers of a ClassLabel
 
 
-def test_a_folder_of_scores_is_regression(tmp_path) -> None:
+def test_a_folder_of_scores_is_regression(tmp_path, caplog) -> None:
     rows = [{"sentence1": "a", "sentence2": "b", "label": 0.5 * i} for i in range(4)]
     for split in ("train", "validation"):
         write(tmp_path / f"{split}.jsonl", rows)
     task, data = load_classification(str(tmp_path))
     assert task.labels == () and task.metrics[0] == "spearmanr"
-    assert data["train"]["label"][:] == [0, 0.5, 1, 1.5]
+    assert data["train"]["label"][:] == [0, 0.5, 1, 1.5] and not caplog.text
+    for split in ("train", "validation"):
+        write(tmp_path / f"{split}.jsonl", [{**row, "label": 2 * row["label"]} for row in rows])
+    assert load_classification(str(tmp_path))[0].labels == ()
+    assert "numbers with a point (0.0), so this is regression; write classes as 0, 1, ..." in caplog.text
+
+
+def test_numbers_are_not_smoothed(tmp_path) -> None:
+    args = TrainingArguments(str(tmp_path / "o"), label_smoothing_factor=0.1, use_cpu=True, report_to=[])
+    for split in ("train", "validation"):
+        write(tmp_path / f"{split}.jsonl", [{"text": "a", "label": 0.5}, {"text": "b", "label": 1.5}])
+    task, texts = load_classification(str(tmp_path))
+    data = ClassificationData(task, texts, tiny_tokenizers.tokenizer("wordpiece"), max_length=8)
+    with pytest.raises(InvalidArgumentError, match=r"--label_smoothing_factor 0.1: the labels are numbers"):
+        loop._check_scores(args, data)
 
 
 def test_text_columns_are_named_or_found(tmp_path) -> None:
