@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_embinit.manifest import read_manifest
 from hf_embinit.records.record import read_record
 from hf_embinit.tasks.language_modeling import Packed, load_texts, pack_blocks, spread_blocks
+from hf_embinit.training.expansion import comparison
 
 
 def start(*arguments: str) -> Done:
@@ -113,6 +114,17 @@ def test_scores_are_those_of_the_weights_that_are_kept_and_of_no_smoothed_loss(s
     assert [row["step"] for row in record.history] == [0]
     assert record.metrics["validation_loss"] < record.metrics["step_0_validation_loss"]
     assert record.metrics["validation_loss"] == pytest.approx(scored(tmp_path / "unseen" / "zeros"), rel=1e-5)
+
+
+def test_a_score_that_is_no_number_is_said_in_the_comparison(study) -> None:
+    """A record has None for it."""
+    runs = {name: read_record(study[0] / name).metrics for name in ("zeros", "mean")}
+    before = json.loads((study[0] / "summary.json").read_text(encoding="utf-8"))["before_expansion"]
+    lost = runs["zeros"] | {"validation_bits_per_byte": None, "validation_word_perplexity": None}
+    page = comparison("two", before, {**runs, "zeros": lost})
+    (zeros,) = [line for line in page.splitlines() if line.startswith("| zeros")]
+    (mean,) = [line for line in page.splitlines() if line.startswith("| mean")]
+    assert zeros.count("diverged") == 2 and "diverged" not in mean
 
 
 def test_going_on_runs_what_is_missing_with_the_same_settings_alone(study) -> None:
