@@ -161,6 +161,40 @@ def test_layers_reversed_say_what_the_page_says(task, difference, told, quoted) 
     assert said == [float(number) for number in numbers] and verdict == told and quoted in PAGE
 
 
+@pytest.mark.parametrize(
+    ("table", "task", "difference", "told", "quoted"),
+    [
+        ("zhang4", "SST-2", "en-shuff - en-base", "agrees", "-0.098 (-0.133 to -0.063; -0.09)"),
+        ("zhang4", "STS-B", "en-shuff - en-base", "agrees", "-0.083 (-0.107 to -0.059; -0.08)"),
+        ("zhang4", "CoLA", "en-shuff - en-base", "agrees", "-0.180 (-0.224 to -0.136; -0.41)"),
+        ("zhang4", "STS-B", "en-clean - en-shuff", "agrees", "-0.575 (-0.631 to -0.519; -0.58)"),
+        ("zhang6", "STS-B", "oracle - shuffled", "agrees", "-0.669 (-0.698 to -0.639; -0.55)"),
+        ("zhang6", "CoLA", "clean - oracle", "disagrees", "+0.109 (0.093 to 0.125; the thesis -0.16)"),
+        ("zhang6", "STS-B", "clean - oracle", "disagrees", "+0.103 (0.068 to 0.138; -0.08)"),
+        ("zhang6", "SST-2", "clean - oracle", "cannot tell", "+0.017 (-0.013 to 0.047; -0.33)"),
+        ("zhang8", "CoLA", "last6 - base", "agrees", "-0.271 (-0.311 to -0.232; the thesis -0.19)"),
+        ("zhang8", "MRPC", "last6 - base", "agrees", "-0.041 (-0.066 to -0.016; -0.04)"),
+        ("zhang8", "CoLA", "every2 - base", "agrees", "-0.128 (-0.212 to -0.045; -0.19)"),
+        ("zhang8", "CoLA", "clean - last6", "disagrees", "+0.109 (0.093 to 0.125; -0.41)"),
+    ],
+)
+def test_embeddings_and_layers_changed_say_what_the_page_says(table, task, difference, told, quoted) -> None:
+    text = (RESULTS / "reproduce" / table / "table.md").read_text(encoding="utf-8")
+    row = rf"^\| {task} \| {difference} \| score \| (.*?) \| (.*?) to (.*?) \| 3 \| (.*?) \| (.*?) \|"
+    ((*numbers, verdict),) = re.findall(row, text, re.MULTILINE)
+    said = [float(number) for number in re.findall(r"[-+]?\d+\.\d+", quoted)]
+    assert said == [float(number) for number in numbers] and verdict == told and quoted in PAGE
+
+
+@pytest.mark.parametrize(("table", "pairs"), [("zhang4", {"en-shuff - en-base": {"MRPC", "RTE", "WNLI"},
+    "en-clean - en-shuff": {"CoLA", "MRPC", "RTE", "SST-2"}}), ("zhang8", {"last6 - base": {"RTE", "SST-2",
+    "WNLI"}, "every2 - base": {"MRPC", "RTE", "SST-2", "STS-B", "WNLI"}})])  # fmt: skip
+def test_what_cannot_be_told_of_embeddings_and_layers(table, pairs) -> None:
+    text = (RESULTS / "reproduce" / table / "table.md").read_text(encoding="utf-8")
+    for pair, tasks in pairs.items():
+        assert set(re.findall(rf"^\| (\S+) \| {pair} \| .* cannot tell \|", text, re.MULTILINE)) == tasks
+
+
 def test_the_power_that_the_page_names_is_that_of_the_tables() -> None:
     table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
