@@ -51,11 +51,7 @@ class Arguments:
     max_pairs: Count | None = flag(None, "Pairs to use, drawn by the seed. Default: all.")
     labelled: str | None = flag(None, "File of two texts and a label: scored on in place of --test_pairs.")
     max_test_pairs: Count = flag(500, "The first pairs of --test_pairs, or as many spread over --labelled.")
-    texts: list[str] = flag(
-        [],
-        "Texts of 100 characters or more for a causal LM, such as stories.jsonl:text; 250 characters of each "
-        "are read. Default: it writes them.",
-    )
+    texts: list[str] = flag([], "For a causal LM: stories.jsonl:text, say; 100 characters or more each.")
     num_texts: Annotated[int, Wanted("a whole number of 5 or more", lambda n: n >= 5)] = flag(
         500, "Texts of a causal LM; a fifth of them is held out."
     )

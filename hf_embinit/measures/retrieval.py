@@ -36,9 +36,12 @@ def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
         batch = tokenizer(
             [texts[i] for i in part],
             padding=True,
+            padding_side="right",  # positions are then those of the text alone
             return_tensors="pt",
             **cut,
         ).to(model.device)
+        if not batch["input_ids"].shape[1]:
+            continue
         with torch.no_grad(), evaluating(model):
             states = model(**batch).last_hidden_state.float()
         seen = batch["attention_mask"][..., None]

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from ..arguments import Seed, Tokenizer, checked
 from ..errors import UnsupportedModelError
 from ..tables import EmbeddingTables, is_partitioned, unwrap
+from ..tokens import tokenizer_of
 from .hooks import RESIZE, RESIZE_DECODER, ResizeDecoderHook, ResizeHook
 from .request import Request, Shrink
 from .trl_templates import unwrap_trl, wrap_trl
@@ -57,7 +58,7 @@ def patched(
     of its dummy tokens to PEFT. Afterwards, after an exception too, transformers is as it was and nothing of
     the patch is left on the models; other threads never see it.
     """
-    request = Request(init, tokenizer, seed, shrink, options)
+    request = Request(init, tokenizer_of(tokenizer), seed, shrink, options)
     _enter()
     token = _ACTIVE.set(_Active(request))
     try:

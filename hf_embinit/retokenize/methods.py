@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from ..initializers import register_initializer
+from ..tokens import BYTE_TOKEN
 from .chain import mean_of
 from .coefficients import Coefficients, Step
 from .context import Groups, Recipe, RetokenizeContext
@@ -114,7 +115,10 @@ def _by_bytes(old: TokenTexts) -> tuple[dict[bytes, int], dict[bytes, int]]:
     """Bytes -> old id, of tokens that can start a word and of those that can go on with one."""
     starts: dict[bytes, int] = {}
     inside: dict[bytes, int] = {}
-    for i, form in enumerate(old.forms):
+    bytewise = old.family == "sentencepiece"
+    fallback = [bool(bytewise and BYTE_TOKEN.fullmatch(token or "")) for token in old.tokens]
+    for i in sorted(range(len(old.forms)), key=fallback.__getitem__):  # `<0x61>` where there is no `a`
+        form = old.forms[i]
         if not old.tokens[i] or i in old.special or not form.bytes:
             continue
         if form.word_start is not False:

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from ..errors import InvalidArgumentError
-from ..tokens import TokenForm, spelling
+from ..tokens import TokenForm, canonical_form, spelling
 from .texts import TokenTexts
 
 _LONGEST = 200
@@ -123,6 +123,18 @@ class _Splitter:
         return []
 
     def _continuation(self, text: str) -> list[int]:
+        """The pieces of a text inside a word: what the old tokenizer sets apart (punctuation, each Chinese
+        character) begins words of its own, as in a whole text."""
+        splitter, pieces = self.backend.pre_tokenizer, []
+        words = [text] if splitter is None else [word for word, _ in splitter.pre_tokenize_str(text)]
+        for place, word in enumerate(words):
+            if place or canonical_form(word, "wordpiece").word_start is None:
+                pieces += self._by_model(word)
+            else:
+                pieces += self._longest_match(word)
+        return pieces
+
+    def _longest_match(self, text: str) -> list[int]:
         """WordPiece's longest match, from inside a word."""
         pieces: list[int] = []
         start = 0

@@ -46,7 +46,7 @@ def align_spans(context: RetokenizeContext) -> Coefficients:
     """
     texts = context.require("texts", "align")
     found = span_counts(context.new, context.old, texts)
-    if not found:
+    if not any(len(ids) for ids, _, _ in found):
         raise InvalidArgumentError("texts= has no text: init 'align' looks at where tokens stand in it")
     new, old, counts = (torch.from_numpy(np.concatenate(part)) for part in zip(*found, strict=True))
     context.report["texts_tokens"] = round(float(counts.sum()))

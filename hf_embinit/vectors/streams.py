@@ -38,6 +38,8 @@ def require_rows(start: bytes, where: str) -> None:
             raise VectorFileError(f"{where} is {what}.")
     if start.startswith(b"BZh") and start[4:10] == b"1AY&SY":
         raise VectorFileError(f"{where} is packed by bzip2: unpack it first (bunzip2).")
+    if start[257:262] == b"ustar":
+        raise VectorFileError(f"{where} is a tar archive: unpack it first (tar xf).")
 
 
 def split_member(path: str | Path) -> tuple[Path, str | None]:

@@ -86,7 +86,12 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     for table in tables.output_tables:
         biases = [bias[index.to(bias.device)] for bias in tables.biases(table)]
         writes.append(RowsOf(table, (), biases=biases, bias_ids=ids))
-    padding = [(table.module, table.padding_index) for table in tables.input_tables]
+    padding = [  # modules that are tied to the table have an index of their own
+        (place.module, table.padding_index)
+        for table in tables.input_tables
+        for place in table.tied.locations
+        if getattr(place.module, "padding_idx", None) is not None
+    ]
     event = {"event": "prune_vocabulary", "rows": [old_rows, len(old_ids)], "old_ids": old_ids}
 
     def follow() -> None:

@@ -102,16 +102,38 @@ class _Stand:
         self.ids = self.ids.to(tensor.device)
         return (rows, tensor) if mine else None
 
+    def before(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Gives the rows their values and gradients, and takes the gradients from the table.
+
+        A closure makes the gradients within the step: it is wrapped, to see and hand over the rows."""
+        if (both := self.both(optimizer)) is None:
+            return None
+        rows, tensor = both
+        rows.data = tensor.detach().index_select(self.dim, self.ids)
+        closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+        if closure is None:
+            self._hand_over(rows, tensor)
+            return None
+
+        def wrapped() -> Any:
+            tensor.data.index_copy_(self.dim, self.ids, rows.data)
+            loss = closure()
+            self._hand_over(rows, tensor)
+            return loss
+
+        if kwargs.get("closure"):
+            return args, {**kwargs, "closure": wrapped}
+        return (args[0], wrapped, *args[2:]), kwargs
+
     @torch.no_grad()
-    def before(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Gives the rows their values and gradients, and takes the gradients from the table."""
-        if (both := self.both(optimizer)) is not None:
-            rows, tensor = both
-            rows.data = tensor.detach().index_select(self.dim, self.ids)
-            rows.grad = None
-            if tensor.grad is not None:
-                rows.grad = tensor.grad.index_select(self.dim, self.ids)
-                tensor.grad.index_fill_(self.dim, self.ids, 0.0)
+    def _hand_over(self, rows: nn.Parameter, tensor: Tensor) -> None:
+        """Moves the rows' gradients out of the table's."""
+        rows.grad = None
+        if tensor.grad is not None:
+            rows.grad = tensor.grad.index_select(self.dim, self.ids)
+            tensor.grad.index_fill_(self.dim, self.ids, 0.0)
 
     @torch.no_grad()
     def after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:

@@ -38,6 +38,11 @@ def test_a_mean_leaves_padding_and_order_out() -> None:
     together = mean_pooled(encoder, t, texts)
     alone = torch.cat([mean_pooled(encoder, t, [text], batch_size=1) for text in texts])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+    t.padding_side = "left"  # positions would be those of the longest text
+    torch.testing.assert_close(mean_pooled(encoder, t, texts), together, atol=1e-6, rtol=1e-6)
+    bare = tokenizer("byte_level")
+    bare.pad_token = bare.eos_token
+    assert not mean_pooled(model("gpt2", len(bare)).base_model, bare, ["", ""]).any()
     ids = torch.tensor([t(texts[0])["input_ids"]])
     with torch.no_grad():
         torch.testing.assert_close(together[0], encoder(input_ids=ids).last_hidden_state[0].mean(0))

@@ -73,7 +73,8 @@ def test_what_cannot_be_laid_over_each_other_is_refused() -> None:
     slow = VanillaTransformerTokenizer.build(["a dog"] * 2, tokenizer=tokenizer("wordpiece"))
     with pytest.raises(InvalidArgumentError, match="VanillaTransformerTokenizer does not say"):
         align(context_of(new, slow, texts=["a dog"]))
-    with pytest.raises(InvalidArgumentError, match="texts= has no text"):
-        align(context_of(new, tokenizer("wordpiece"), texts=[]))
+    for nothing in ([], [""], ["", ""]):
+        with pytest.raises(InvalidArgumentError, match="texts= has no text"):
+            align(context_of(new, tokenizer("wordpiece"), texts=nothing))
     with pytest.raises(InvalidArgumentError, match="init 'align' needs texts="):
         align(context_of(new, tokenizer("wordpiece")))

@@ -7,13 +7,16 @@ import pytest
 import torch
 from builders.tiny_models import bert, gpt2
 from builders.tiny_tokenizers import model, tokenizer
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.retokenize import TokenTexts, overlap_map
+from hf_embinit.retokenize.methods import _by_bytes
+from hf_embinit.retokenize.pieces import split_tokens
 from hf_embinit.retokenize.spaces import token_vectors
+from hf_embinit.tokens import TokenForm, spelling
 from hf_embinit.vectors import PretrainedVectors, write_vectors
 
 
@@ -55,6 +58,39 @@ def test_text_that_the_old_tokenizer_cannot_read_has_no_pieces(unknown) -> None:
         assert not {"▁", "<unk>"} & {name for name, _ in report.explain(token)} or len(token) > 1
     single = [token for token in foreign if len(token) == 1]
     assert single and all(not report.explain(token) for token in single)
+
+
+def test_a_token_inside_a_word_is_split_where_bert_sets_its_characters_apart() -> None:
+    """Chinese has a word of BERT's for each character, and so has punctuation: `##国` and `##,` are none."""
+    old = word_pieces("中", "国", "x", ")", ",", "-", "kin", "##o", "0", "##0", "##00", "00", "##kino")
+    old._tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    inside = {"中国": ["中", "国"], "),": [")", ","], "-Kino": ["-", "kin", "##o"], "kino": ["##kino"],
+              "0,00": ["##0", ",", "00"], "Q国": ["国"]}  # fmt: skip
+    spelled = [spelling(TokenForm(text.encode(), False), "byte_level") for text in inside]
+    vocab = {token: i for i, token in enumerate([*letters, *spelled])}
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    new = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=backend))
+    made = split_tokens(new, [new.ids[token] for token in spelled], TokenTexts(old))
+    assert [old.convert_ids_to_tokens(pieces) for pieces in made] == [*inside.values()]
+    for text in ("中国", "),", "-Kino", "0,00"):  # as in a text that goes on
+        whole = old.tokenize(f"x{text}")[1:]
+        if text != "0,00":  # `x0` is one word here, which the old tokenizer does not know
+            assert whole == inside[text]
+
+
+def test_byte_tokens_stand_for_letters_last() -> None:
+    names = ["<unk>", *(f"<0x{i:02X}>" for i in range(256)), *"abcd", "ab", "▁ab"]
+    backend = Tokenizer(models.BPE(vocab={name: i for i, name in enumerate(names)}, merges=[("a", "b"),
+        ("▁", "ab")][:1], unk_token="<unk>", byte_fallback=True))  # fmt: skip
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    starts, inside = _by_bytes(
+        TokenTexts(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>"))
+    )
+    assert starts[b"ab"] == names.index("▁ab") and inside[b"ab"] == names.index("ab")
+    assert [inside[letter.encode()] for letter in "abcd"] == [names.index(letter) for letter in "abcd"]
+    assert inside[b"e"] == names.index("<0x65>")
 
 
 def test_text_that_a_tokenizer_cannot_read_is_refused_where_it_has_to_be_read() -> None:

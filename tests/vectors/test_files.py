@@ -12,6 +12,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -271,6 +272,15 @@ def saved_by_numpy() -> bytes:
     return file.getvalue()
 
 
+def packed_by_tar() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as archive:
+        member = tarfile.TarInfo("vectors.txt")
+        member.size = len(PLAIN)
+        archive.addfile(member, io.BytesIO(PLAIN))
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("data", "says"),
     [
@@ -280,8 +290,9 @@ def saved_by_numpy() -> bytes:
         (bz2.compress(PLAIN), "bunzip2"),
         (lzma.compress(PLAIN), "unxz"),
         (gzip.compress(saved_by_numpy()), "array of NumPy"),
+        (gzip.compress(packed_by_tar()), "a tar archive: unpack it first"),
     ],
-    ids=["torch", "npy", "pickle", "bz2", "xz", "npy.gz"],
+    ids=["torch", "npy", "pickle", "bz2", "xz", "npy.gz", "tar.gz"],
 )
 def test_files_of_other_formats_say_what_to_do(data: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(VectorFileError, match=says):

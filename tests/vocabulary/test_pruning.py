@@ -99,6 +99,21 @@ def test_ids_in_the_configuration_follow() -> None:
     tables = EmbeddingTables(m)
     assert tables.input_tables[0].padding_index == t.pad_token_id
     assert_consistent(tables)
+    for module in (m.model.shared, m.model.encoder.embed_tokens, m.model.decoder.embed_tokens):
+        assert module.padding_idx == t.pad_token_id
+
+
+def test_the_padding_row_of_every_tied_module_follows() -> None:
+    """Else the token that has the old id of the padding gets no gradient, and the padding row does."""
+    t = tokenizer("unigram")
+    m = model("bart", len(t))
+    last = len(t) - 1
+    m.model.shared.padding_idx = m.model.encoder.embed_tokens.padding_idx = last
+    m.model.decoder.embed_tokens.padding_idx = last
+    prune_vocabulary(m, t, [200, last])
+    new = m.model.shared.padding_idx
+    assert new != last and new == len(t) - 1
+    assert m.model.encoder.embed_tokens.padding_idx == m.model.decoder.embed_tokens.padding_idx == new
 
 
 def test_bpe_keeps_what_kept_tokens_are_merged_from() -> None:

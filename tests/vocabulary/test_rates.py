@@ -95,6 +95,30 @@ def test_the_steps_are_those_of_rows_in_a_table_apart(kind, optimizer) -> None:
     assert (dict(same.named_parameters())[rows][new] - expected[rows][new]).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("named", [False, True], ids=["positional", "keyword"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_closure_steps_as_without_one(optimizer, named) -> None:
+    """Lightning steps so: the gradients are made within the step."""
+    make = OPTIMIZERS[optimizer]
+    plain, _ = expanded("llama")
+    train(plain, make(parameter_groups(plain, new_row_lr=0.05, weight_decay=0.1)))
+    m, new = expanded("llama")
+    start = m.get_input_embeddings().weight.detach().clone()
+    stepping = make(parameter_groups(m, new_row_lr=0.05, weight_decay=0.1))
+    for ids in batches(6):
+
+        def closure(ids: torch.Tensor = ids) -> torch.Tensor:
+            stepping.zero_grad()
+            loss = loss_of(m(input_ids=ids).logits, ids)
+            loss.backward()
+            return loss
+
+        assert (stepping.step(closure=closure) if named else stepping.step(closure)) > 0
+    for name, p in m.named_parameters():
+        torch.testing.assert_close(p.detach(), plain.get_parameter(name).detach(), msg=name)
+    assert (m.get_input_embeddings().weight.detach() - start)[new].abs().min() > 0
+
+
 def test_scaled_gradients_do_not_do_it() -> None:
     """Why there is more to it than a hook: Adam's step does not know the scale of a gradient."""
     ends = []
