@@ -116,7 +116,7 @@ def _by_bytes(old: TokenTexts) -> tuple[dict[bytes, int], dict[bytes, int]]:
     starts: dict[bytes, int] = {}
     inside: dict[bytes, int] = {}
     bytewise = old.family == "sentencepiece"
-    fallback = [bool(bytewise and BYTE_TOKEN.fullmatch(token or "")) for token in old.tokens]
+    fallback = [bool(bytewise and BYTE_TOKEN.fullmatch(token)) for token in old.tokens]
     for i in sorted(range(len(old.forms)), key=fallback.__getitem__):  # `<0x61>` where there is no `a`
         form = old.forms[i]
         if not old.tokens[i] or i in old.special or not form.bytes:
