@@ -5,13 +5,15 @@ Shapes: B batch, T length, S source length, D width, H heads, V vocabulary.
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import EncoderDecoderCache
+from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -30,6 +32,9 @@ from .cpu_training_vanilla_transformer import (
 )
 
 Rotation = tuple[Tensor, Tensor]
+
+CACHE = "cache" if "cache" in inspect.signature(create_causal_mask).parameters else "past_key_values"
+"""What transformers calls the cache of generation: `past_key_values` before 5.24."""
 
 
 def sinusoidal_table(num_positions: int, width: int, base: float = 10000.0) -> Tensor:
@@ -213,25 +218,21 @@ class VanillaTransformerAttention(nn.Module):
         encoder_hidden_states: Tensor | None = None,
         attention_mask: Tensor | None = None,
         rotation: Rotation | None = None,
-        past_key_values: Any = None,
+        cache: Any = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        cache = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            cache = (
-                past_key_values.cross_attention_cache
-                if self.is_cross
-                else past_key_values.self_attention_cache
-            )
+        both = cache
+        if isinstance(cache, EncoderDecoderCache):
+            cache = cache.cross_attention_cache if self.is_cross else cache.self_attention_cache
         if self.is_cross:
             (query,) = self.heads(self.q_proj(hidden_states), 1)
-            if cache is not None and past_key_values.is_updated.get(self.layer_idx):
+            if cache is not None and both.is_updated.get(self.layer_idx):
                 key, value = cache.layers[self.layer_idx].keys, cache.layers[self.layer_idx].values
             else:
                 key, value = self.heads(self.kv_proj(encoder_hidden_states), 2)
                 if cache is not None:
                     key, value = cache.update(key, value, self.layer_idx)
-                    past_key_values.is_updated[self.layer_idx] = True
+                    both.is_updated[self.layer_idx] = True
         else:
             query, key, value = self.heads(self.qkv_proj(hidden_states), 3)
             if rotation is not None:
@@ -287,24 +288,18 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
         rotation: Rotation | None = None,
-        past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> Tensor:
+        kwargs["cache"] = kwargs.pop(CACHE, None)  # gradient checkpointing looks for it by that name
         x = hidden_states
         y = self.self_attn_layer_norm(x) if self.pre_norm else x
-        y, _ = self.self_attn(
-            y, attention_mask=attention_mask, rotation=rotation, past_key_values=past_key_values, **kwargs
-        )
+        y, _ = self.self_attn(y, attention_mask=attention_mask, rotation=rotation, **kwargs)
         x = self.add(x, y)
         x = x if self.pre_norm else self.self_attn_layer_norm(x)
         if self.has_cross:
             y = self.encoder_attn_layer_norm(x) if self.pre_norm else x
             y, _ = self.encoder_attn(
-                y,
-                encoder_hidden_states,
-                attention_mask=encoder_attention_mask,
-                past_key_values=past_key_values,
-                **kwargs,
+                y, encoder_hidden_states, attention_mask=encoder_attention_mask, **kwargs
             )
             x = self.add(x, y)
             x = x if self.pre_norm else self.encoder_attn_layer_norm(x)

@@ -39,7 +39,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     """
 
     model_type = "vanilla_transformer"
-    keys_to_ignore_at_inference = ["past_key_values"]  # noqa: RUF012  (a class variable of the base, not a field)
+    keys_to_ignore_at_inference = ["past_key_values", "cache"]  # noqa: RUF012  (a class variable, not a field)
     attribute_map = {  # noqa: RUF012
         "hidden_size": "d_model",
         "num_hidden_layers": "num_layers",

@@ -19,6 +19,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .blocks_vanilla_transformer import (
+    CACHE,
     FusedLinear,
     PositionEncoding,
     VanillaTransformerAttention,
@@ -211,19 +212,19 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         use_cache: bool | None = None,
+        cache: Cache | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
         """Token ids `[B, T]` after those cached -> states `[B, T, D]`; the mask covers cached tokens too."""
         x = self.embed(input_ids, inputs_embeds)
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache()
+        cache = past_key_values if cache is None else cache
+        if use_cache and cache is None:
+            cache = DynamicCache()
             if self.config.is_encoder_decoder:
-                past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        elif self.reads_source and isinstance(past_key_values, DynamicCache):
-            past_key_values = EncoderDecoderCache(past_key_values, DynamicCache())
-        own_cache = past_key_values
-        if isinstance(past_key_values, EncoderDecoderCache):
-            own_cache = past_key_values.self_attention_cache
+                cache = EncoderDecoderCache(cache, DynamicCache())
+        elif self.reads_source and isinstance(cache, DynamicCache):
+            cache = EncoderDecoderCache(cache, DynamicCache())
+        own_cache: Any = cache.self_attention_cache if isinstance(cache, EncoderDecoderCache) else cache
         past_length = own_cache.get_seq_length() if own_cache is not None else 0
         length, given = x.shape[1], position_ids
         if position_ids is None:
@@ -234,8 +235,8 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             config=self.config,
             inputs_embeds=x,
             attention_mask=attention_mask,
-            past_key_values=own_cache,
             position_ids=given,  # where they start anew, so does the text: packed rows
+            **{CACHE: own_cache},
         )
         key_length = mask.shape[-1] if mask is not None else past_length + length
         mask = self.positions.biased_mask(mask, past_length, x, key_length)
@@ -253,9 +254,8 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
                 encoder_hidden_states,
                 encoder_attention_mask=encoder_attention_mask,
                 rotation=rotation,
-                past_key_values=past_key_values,
+                **{CACHE: cache},
                 **kwargs,
             )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.layer_norm(x), past_key_values=past_key_values
-        )
+        outputs: dict[str, Any] = {"last_hidden_state": self.layer_norm(x), CACHE: cache}
+        return BaseModelOutputWithPastAndCrossAttentions(**outputs)

@@ -583,12 +583,21 @@ def test_packed_rows_do_not_see_each_other(encoding):
     torch.testing.assert_close(packed, alone, atol=1e-5, rtol=0)
 
 
-def test_a_plain_cache_serves_the_decoder():
+@pytest.mark.parametrize("name", ["past_key_values", "cache"])
+def test_a_plain_cache_serves_the_decoder_by_its_old_and_its_new_name(name):
     model, source, target = small(), tokens(2, 7), tokens(2, 5, vocab=60)
-    first = model(source, decoder_input_ids=target[:, :4], past_key_values=DynamicCache())
-    last = model(source, decoder_input_ids=target[:, 4:], past_key_values=first.past_key_values).logits
+    first = model(source, decoder_input_ids=target[:, :4], **{name: DynamicCache()})
+    kept = first.cache if hasattr(first, "cache") else first.past_key_values  # transformers 5.24 and before
+    last = model(source, decoder_input_ids=target[:, 4:], **{name: kept}).logits
     whole = model(source, decoder_input_ids=target).logits
     torch.testing.assert_close(last, whole[:, 4:], atol=1e-5, rtol=0)
+    lm = small(KINDS[2])
+    for stack in (lm, lm.model, lm.model.decoder):
+        cache = DynamicCache()
+        stack(source[:, :4], **{name: cache})
+        assert cache.get_seq_length() == 4
+        last = stack(source[:, 4:], **{name: cache})[0]
+        torch.testing.assert_close(last, stack(source)[0][:, 4:], atol=1e-5, rtol=0)
 
 
 def test_what_does_not_fit_raises_a_sentence():
