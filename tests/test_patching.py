@@ -281,6 +281,19 @@ def test_with_a_tokenizer_names_and_reached_padding_rows_count() -> None:
     assert torch.allclose(weight[V + 2], (before[1] + before[5]) / 2, atol=1e-6)
 
 
+@pytest.mark.parametrize("before", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("after", [torch.float32, torch.bfloat16, torch.float16])
+def test_another_dtype_is_no_training(before, after) -> None:
+    model, tokenizer = llama(), word_tokenizer(V - 2)
+    spread(model)
+    patch(model.to(before), "zeros", tokenizer=tokenizer).to(after)
+    model.model.embed_tokens.weight.data[V - 1] *= 1.01  # trained
+    tokenizer.add_tokens(["padding", "trained"])
+    model.resize_token_embeddings(V)
+    assert not model.model.embed_tokens.weight[V - 2].any()
+    assert model.model.embed_tokens.weight[V - 1].all()
+
+
 def test_copies_and_several_models_with_one_tokenizer() -> None:
     """What one model has filled is not taken for old by another."""
     first = llama()

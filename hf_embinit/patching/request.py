@@ -47,8 +47,8 @@ class Request:
         tokens = {token for token in self.rows.overrides or () if isinstance(token, str)}
         if tokens and tokenizer is None:
             raise InvalidArgumentError(f"overrides names {min(tokens)!r}: give tokenizer= to look it up")
-        self.seen: dict[int, bytes] = {}
-        """Rows that no token has yet -> digest of what they were when the model was last looked at."""
+        self.seen: dict[int, frozenset[bytes]] = {}
+        """Rows that no token has yet -> digests of what they were when the model was last looked at."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Request:
         return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself
@@ -106,7 +106,7 @@ class Request:
             now, before = (_token_ids(t, plan.side) for t in (self.rows.tokenizer, self.rows.old_tokenizer))
             reached = [i for i in sorted(now - before) if i < min(plan.old_num, plan.new_num)]
             digests = tables.digests(plan.side, reached)
-            changed = [i for i in reached if self.seen.get(i, digests[i]) != digests[i]]
+            changed = [i for i in reached if not self.seen.get(i, digests[i]) & digests[i]]
             if changed:
                 names = self.rows.tokenizer.convert_ids_to_tokens(changed[:5])
                 logger.warning(

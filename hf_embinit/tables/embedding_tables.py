@@ -28,6 +28,8 @@ from .table import Table, TiedTensor, shape_of, tied_tensors
 
 Ids = Sequence[int] | range | Tensor
 
+_HALVES = (torch.bfloat16, torch.float16)
+
 
 @dataclass
 class RowsOf:
@@ -143,18 +145,21 @@ class EmbeddingTables:
         if is_elsewhere(tied):
             self.elsewhere.put(tied, data)
 
-    def digests(self, side: Side, ids: Sequence[int]) -> dict[int, bytes]:
-        """For each id a digest of its row in all tables of a side, to detect later changes."""
-        hashes = {i: hashlib.blake2b(digest_size=16) for i in ids}
+    def digests(self, side: Side, ids: Sequence[int]) -> dict[int, frozenset[bytes]]:
+        """For each id digests of its row in all tables of a side, to detect later changes: those of the row
+        rounded to bfloat16 and to float16, of which a change of the dtype leaves one as it is."""
+        hashes = {i: [hashlib.blake2b(digest_size=16) for _ in _HALVES] for i in ids}
         for table in self.of_side(side):
             inside = [i for i in ids if i < table.num_embeddings]
             if table.tied_to is not None or not inside or not table.embedding_dim:
                 continue
             data = self.read(table)
-            rows = data[torch.tensor(inside, device=data.device)].contiguous().cpu()
-            for i, row in zip(inside, rows.view(torch.uint8).numpy(), strict=True):
-                hashes[i].update(row.tobytes())
-        return {i: digest.digest() for i, digest in hashes.items()}
+            rows = data[torch.tensor(inside, device=data.device)]
+            for half, dtype in enumerate(_HALVES):
+                rounded = rows.to(dtype).contiguous().cpu().view(torch.int16).numpy()
+                for i, row in zip(inside, rounded, strict=True):
+                    hashes[i][half].update(row.tobytes())
+        return {i: frozenset(one.digest() for one in both) for i, both in hashes.items()}
 
     def plan(
         self, new_num_tokens: int | None = None, pad_to_multiple_of: int | None = None, side: Side = "shared"
