@@ -203,8 +203,9 @@ def split_texts(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
 
-def copy_tokenizer(tokenizer: Any) -> Any:
-    """A copy that tokens can be added to, the tokenizer as it is.
+def copy_tokenizer(tokenizer: Any, without: Collection[int] = ()) -> Any:
+    """A copy that tokens can be added to, the tokenizer as it is; added tokens with ids of `without` are left
+    out where the backend allows it.
 
     It shares the model with the vocabulary, which no added token touches, where the backend allows it: a full
     copy of 120,000 tokens costs more than adding 10,000.
@@ -218,7 +219,7 @@ def copy_tokenizer(tokenizer: Any) -> Any:
     for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
         if getattr(backend, part) is not None:
             setattr(twin, part, getattr(backend, part))
-    added = sorted(backend.get_added_tokens_decoder().items())
+    added = sorted((i, token) for i, token in backend.get_added_tokens_decoder().items() if i not in without)
     twin.add_tokens([token for _, token in added])
     if sorted(twin.get_added_tokens_decoder().items()) != added:  # ids with gaps between them
         return copy.deepcopy(tokenizer)

@@ -49,6 +49,14 @@ from hf_embinit.manifest import read_manifest, record_event
 from hf_embinit.moments import xavier_bound
 from hf_embinit.patching import patch, patched, unpatch
 from hf_embinit.tables import EmbeddingTables
+from hf_embinit.vocabulary import expand_vocabulary, prune_vocabulary
+
+
+def encoder_decoder() -> EncoderDecoderModel:
+    decoder = BertConfig(**{**SMALL, "vocab_size": 37}, is_decoder=True, add_cross_attention=True)
+    return EncoderDecoderModel(
+        EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**SMALL), decoder)
+    )
 
 
 def mean_rows(model: PreTrainedModel, old: int = V) -> bool:
@@ -145,9 +153,7 @@ def test_two_vocabularies() -> None:
     assert module is model.model.decoder.embed_tokens and module.num_embeddings == 40
     assert (model.config.vocab_size, model.config.decoder_vocab_size) == (V + 3, 40)
     assert model.final_logits_bias.shape == (1, 40)
-    decoder = BertConfig(**{**SMALL, "vocab_size": 37}, is_decoder=True, add_cross_attention=True)
-    config = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**SMALL), decoder)
-    pair = patch(EncoderDecoderModel(config))
+    pair = patch(encoder_decoder())
     with pytest.raises(UnsupportedModelError, match="two vocabularies"):
         pair.resize_token_embeddings(70)
     pair.decoder.resize_token_embeddings(40)
@@ -279,6 +285,62 @@ def test_with_a_tokenizer_names_and_reached_padding_rows_count() -> None:
     tokenizer.add_tokens(["w1 w5"])
     model.resize_token_embeddings(len(tokenizer))
     assert torch.allclose(weight[V + 2], (before[1] + before[5]) / 2, atol=1e-6)
+
+
+def test_rows_that_expand_vocabulary_added_stay_and_are_old_tokens() -> None:
+    model, tokenizer = llama(), word_tokenizer()
+    spread(model)
+    patch(model, "subword_mean", tokenizer=tokenizer)
+    expand_vocabulary(model, tokenizer, ["expanded"], prefixes=())
+    weight = model.model.embed_tokens.weight
+    weight.data[V] = 7.0  # trained
+    tokenizer.add_tokens(["w1 expanded"])
+    model.resize_token_embeddings(len(tokenizer))
+    assert (weight[V] == 7.0).all()
+    assert torch.allclose(weight[V + 1], (weight[1] + 7.0) / 2, atol=1e-6)
+
+
+def test_after_a_pruning_tokens_are_split_into_the_ids_of_now() -> None:
+    model, tokenizer = llama(), word_tokenizer()
+    spread(model)
+    patch(model, "subword_mean", tokenizer=tokenizer)
+    prune_vocabulary(model, tokenizer, ["w30", "w40"])
+    first, second = (tokenizer.get_vocab()[word] for word in ("w30", "w40"))
+    tokenizer.add_tokens(["w30 w40"])
+    model.resize_token_embeddings(len(tokenizer))
+    weight = model.model.embed_tokens.weight
+    assert torch.allclose(weight[-1], (weight[first] + weight[second]) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[V + 1, V + 2], [V + 2, V, V + 2]])
+def test_a_token_whose_row_came_later_or_was_cut_off_has_pieces(sizes) -> None:
+    model, tokenizer = llama(), word_tokenizer()
+    spread(model)
+    patch(model, "subword_mean", tokenizer=tokenizer, shrink="allow")
+    tokenizer.add_tokens(["w1 w2", "w3 w4"])
+    for size in sizes:
+        model.resize_token_embeddings(size)
+    weight = model.model.embed_tokens.weight
+    assert torch.allclose(weight[V], (weight[1] + weight[2]) / 2, atol=1e-6)
+    assert torch.allclose(weight[V + 1], (weight[3] + weight[4]) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("build", [marian_with_two_vocabularies, encoder_decoder])
+def test_a_resize_of_one_side_leaves_new_tokens_to_the_other(build) -> None:
+    model, tokenizer = build(), word_tokenizer(30)
+    spread(model)
+    patch(model, "subword_mean", tokenizer=tokenizer)
+    tokenizer.add_tokens(["w1 w2"])
+    if build is encoder_decoder:
+        model.encoder.resize_token_embeddings(V + 1)
+        model.decoder.resize_token_embeddings(40)
+    else:
+        model.resize_token_embeddings(V + 1)
+        model.resize_decoder_token_embeddings(40)
+    for table in EmbeddingTables(model).input_tables:
+        assert torch.allclose(
+            table.parameter[30], (table.parameter[1] + table.parameter[2]) / 2, atol=1e-6
+        ), table.side
 
 
 @pytest.mark.parametrize("before", [torch.float32, torch.bfloat16, torch.float16])

@@ -47,21 +47,22 @@ class Request:
         tokens = {token for token in self.rows.overrides or () if isinstance(token, str)}
         if tokens and tokenizer is None:
             raise InvalidArgumentError(f"overrides names {min(tokens)!r}: give tokenizer= to look it up")
-        self.seen: dict[int, frozenset[bytes]] = {}
-        """Rows that no token has yet -> digests of what they were when the model was last looked at."""
+        self.seen: dict[Side, dict[int, frozenset[bytes]]] = {}
+        """Of each side rows that had no token when it was last looked at -> digests of what they were."""
+        self.copies: dict[Side, Any] = {}
+        """Of each side the tokenizer as it was when rows were last filled; before that `rows.old_tokenizer`."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Request:
         return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself
 
-    def look_at(self, tables: EmbeddingTables) -> None:
+    def look_at(self, tables: EmbeddingTables, *sides: Side) -> None:
         """Remembers the rows that no token has yet: those that change before a token has them are trained."""
         if self.rows.tokenizer is None or not all(map(tables.has_values, tables.tables)):
             return
-        self.seen = {}
-        for side in {t.side for t in tables.tables}:
-            known = _token_ids(self.rows.tokenizer, side)
+        for side in sides or {t.side for t in tables.tables}:
+            known = _tokens(self.rows.tokenizer, side)
             free = [i for i in range(tables.vocab_size(side)) if i not in known]
-            self.seen.update(tables.digests(side, free))
+            self.seen = {**self.seen, side: tables.digests(side, free)}  # a copied request keeps its own
 
     def resize(self, owner: PreTrainedModel, tables: EmbeddingTables, plan: ResizePlan) -> None:
         """Carries out `plan`, asked of `owner`; fills what is new and records the event."""
@@ -74,7 +75,8 @@ class Request:
             )
             plan = tables.plan(side=plan.side)
         ids = self._ids(tables, plan)
-        request = replace(self.rows, overrides=self._overrides(ids), split={})
+        old = self._old_tokenizer(plan, ids)
+        request = replace(self.rows, old_tokenizer=old, overrides=self._overrides(ids), split={})
         sized = {} if plan.side == "target" else {"vocab_size": plan.new_num}  # as transformers leaves it
 
         def then() -> None:
@@ -82,14 +84,14 @@ class Request:
 
         report = resize(tables, plan, request, None if ids == list(plan.new_ids) else ids, then)
         if report is not None and self.rows.tokenizer is not None:
-            self.rows = replace(self.rows, old_tokenizer=copy_tokenizer(self.rows.tokenizer))
-            self.look_at(tables)
+            self.copies = {**self.copies, plan.side: copy_tokenizer(self.rows.tokenizer)}
+            self.look_at(tables, plan.side)
 
     def _would_lose(self, plan: ResizePlan) -> str:
         """Why a resize to fewer rows is not done; empty when it may be."""
         if self.shrink == "allow" or plan.new_num >= plan.old_num:
             return ""
-        known = set() if self.rows.tokenizer is None else _token_ids(self.rows.tokenizer, plan.side)
+        known = {} if self.rows.tokenizer is None else _tokens(self.rows.tokenizer, plan.side)
         if named := [i for i in known if plan.new_num <= i < plan.old_num]:
             return f"the tokenizer has {len(named)} tokens beyond"
         if plan.old_num % _PADDED_TO == 0:
@@ -99,24 +101,43 @@ class Request:
     def _ids(self, tables: EmbeddingTables, plan: ResizePlan) -> list[int]:
         """Rows to fill: the new ones, and padding rows of tokens that were added since the patch.
 
-        A padding row that differs from what `look_at` remembered may be trained, and stays.
+        A row that `look_at` did not see, or that differs from what it saw, may be trained, and stays.
         """
         ids = set(plan.new_ids)
         if self.rows.tokenizer is not None:
-            now, before = (_token_ids(t, plan.side) for t in (self.rows.tokenizer, self.rows.old_tokenizer))
-            reached = [i for i in sorted(now - before) if i < min(plan.old_num, plan.new_num)]
+            added = sorted(self.added(plan.side))
+            reached = [i for i in added if i < min(plan.old_num, plan.new_num)]
             digests = tables.digests(plan.side, reached)
-            changed = [i for i in reached if not self.seen.get(i, digests[i]) & digests[i]]
+            seen = self.seen.get(plan.side, digests)
+            changed = [i for i in reached if not seen.get(i, frozenset()) & digests[i]]
             if changed:
                 names = self.rows.tokenizer.convert_ids_to_tokens(changed[:5])
                 logger.warning(
-                    "the rows of %d new tokens (%s) stay as they are: they have changed since patch, as if "
-                    "trained; patch before adding tokens to have such rows initialised",
+                    "the rows of %d new tokens (%s) stay as they are: they have changed since patch, or came "
+                    "after it, and may be trained; patch before adding tokens to have such rows initialised",
                     len(changed),
                     ", ".join(map(repr, names)),
                 )
             ids.update(set(reached) - set(changed))
         return sorted(ids)
+
+    def added(self, side: Side) -> set[int]:
+        """Ids of tokens that came since rows of a side were last filled, or since the patch."""
+        copied = self.copies.get(side, self.rows.old_tokenizer)
+        return _tokens(self.rows.tokenizer, side).keys() - _tokens(copied, side).keys()
+
+    def _old_tokenizer(self, plan: ResizePlan, ids: list[int]) -> Any:
+        """The tokenizer without the tokens of the rows to fill: the copy, unless it has changed otherwise."""
+        copied = self.copies.get(plan.side, self.rows.old_tokenizer)
+        if copied is None or not ids:
+            return copied
+        tokens = _tokens(self.rows.tokenizer, plan.side)
+        without = {*ids, *(i for i in tokens if i >= plan.old_num)}
+        old = {i: token for i, token in tokens.items() if i not in without}
+        if _tokens(copied, plan.side) == old:
+            return copied
+        anew = copy_tokenizer(self.rows.tokenizer, without)
+        return anew if _tokens(anew, plan.side) == old else copied
 
     def _overrides(self, ids: list[int]) -> dict[str | int, Any]:
         """The overrides of the rows filled now, by id; warns of tokens that the tokenizer lacks."""
@@ -162,9 +183,9 @@ class Request:
             tables.change(None, [made for made in make_rows(tables, self.rows) if made.table in own])
 
 
-def _token_ids(tokenizer: Any, side: Side) -> set[int]:
-    """The ids that a tokenizer has a token for."""
-    return {i for i, token in enumerate(vocabulary(tokenizer, side)) if token}
+def _tokens(tokenizer: Any, side: Side) -> dict[int, str]:
+    """The tokens of a tokenizer by id."""
+    return {i: token for i, token in enumerate(vocabulary(tokenizer, side)) if token}
 
 
 def only_side(tables: EmbeddingTables) -> Side:
