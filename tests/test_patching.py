@@ -493,6 +493,22 @@ def test_loaded_rows_are_never_initialized_again(tmp_path) -> None:
     assert not read_manifest(loaded)
 
 
+def test_loaded_rows_of_tokens_that_were_there_before_stay(tmp_path) -> None:
+    model, tokenizer = llama(), word_tokenizer(V - 2)
+    spread(model)
+    model.save_pretrained(tmp_path)
+    with patched("zeros", tokenizer=tokenizer):
+        tokenizer.add_tokens(["trained"])
+        loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+        loaded.resize_token_embeddings(V)
+        assert torch.equal(loaded.model.embed_tokens.weight, model.model.embed_tokens.weight)
+        tokenizer.add_tokens(["new"])
+        loaded.resize_token_embeddings(V)
+    expected = model.model.embed_tokens.weight.clone()
+    expected[V - 1] = 0.0
+    assert torch.equal(loaded.model.embed_tokens.weight, expected)
+
+
 def test_patched_serves_helpers_that_resize(tmp_path) -> None:
     """The model comes from elsewhere, and the helper knows nothing of us."""
 

@@ -54,9 +54,10 @@ def patched(
 
     For scripts that one does not control: `with patched("xavier"): model = AutoModel.from_config(config)`, or
     a helper that calls `resize_token_embeddings`. Takes the arguments of `patch`. Loaded rows are never
-    re-initialised. TRL's `clone_chat_template` fills the padding rows that its tokens land on and gives none
-    of its dummy tokens to PEFT. Afterwards, after an exception too, transformers is as it was and nothing of
-    the patch is left on the models; other threads never see it.
+    re-initialised, save padding rows that tokens reach which `tokenizer` gets after the loading. TRL's
+    `clone_chat_template` fills the padding rows that its tokens land on and gives none of its dummy tokens to
+    PEFT. Afterwards, after an exception too, transformers is as it was and nothing of the patch is left on
+    the models; other threads never see it.
     """
     request = Request(init, tokenizer_of(tokenizer), seed, shrink, options)
     _enter()
@@ -139,22 +140,26 @@ def _wrap_initialize(original: Callable[..., Any]) -> Callable[..., Any]:
                 for cls in type(self).__mro__:
                     _wrap_class(cls)
                 wrap_trl(_request_of)  # imported since
-            _initialize_built(self, active.request)
+            _initialize_built(self, active)
         return result
 
     return initialize_weights
 
 
-def _initialize_built(model: PreTrainedModel, request: Request) -> None:
-    """Fills the token tables of a model that was just built (inner models are built before outer ones)."""
-    if not request.makes_tables:
+def _initialize_built(model: PreTrainedModel, active: _Active) -> None:
+    """Fills the token tables of a model that was just built (inner models are built before outer ones), and
+    remembers those of one that was loaded."""
+    request = active.request
+    if not request.makes_tables and request.rows.tokenizer is None:
         return
     try:
         tables = EmbeddingTables(model)
     except UnsupportedModelError:
         return  # a vision tower, say
-    loaded = [t for t in tables.input_tables if getattr(t.parameter, "_is_hf_initialized", False)]
-    if loaded or any(t.parameter.is_meta or is_partitioned(t.parameter) for t in tables.input_tables):
+    if any(getattr(t.parameter, "_is_hf_initialized", False) for t in tables.input_tables):
+        active(model).look_at(tables)
+        return
+    if not request.makes_tables or any(t.parameter.is_meta or is_partitioned(t.parameter) for t in tables.input_tables):
         return  # what ZeRO-3 has partitioned is initialised anew after this
     model.config.embinit = None  # rows made from scratch: what the config said of others is void
     request.make_tables(model)
