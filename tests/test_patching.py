@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import json
 import pickle
@@ -590,6 +591,23 @@ def test_threads_do_not_see_each_other() -> None:
     assert not failures
     assert results == {"mean": ["mean"], "zeros": ["zeros"], "None": []}
     assert methods() == before
+
+
+def test_a_block_that_another_context_closes_is_over_everywhere() -> None:
+    before = methods()
+
+    def block():
+        with patched("zeros"):
+            yield
+
+    generator, context = block(), contextvars.copy_context()
+    context.run(next, generator)
+    generator.close()
+    assert methods() == before
+    model = gpt2()
+    with patched("mean"):  # the methods are wrapped again
+        context.run(model.resize_token_embeddings, V + 1)
+    assert not read_manifest(model)
 
 
 def test_init_weights_of_a_patched_model_uses_the_registry(tmp_path) -> None:

@@ -27,6 +27,7 @@ class _Active:
 
     def __init__(self, request: Request):
         self.request = request
+        self.closed = False
         self.of_model: WeakKeyDictionary[PreTrainedModel, Request] = WeakKeyDictionary()
 
     def __call__(self, model: PreTrainedModel) -> Request:
@@ -34,7 +35,7 @@ class _Active:
 
 
 _ACTIVE: ContextVar[_Active | None] = ContextVar("hf_embinit_patched", default=None)
-"""The innermost `with patched(...)` of this thread (or task)."""
+"""The innermost `with patched(...)` of this thread (or task); a closed one where another one closed it."""
 _lock = threading.Lock()
 _depth = 0
 _originals: dict[tuple[type, str], Callable[..., Any]] = {}
@@ -61,12 +62,15 @@ def patched(
     """
     request = Request(init, tokenizer_of(tokenizer), seed, shrink, options)
     _enter()
-    token = _ACTIVE.set(_Active(request))
+    active = _Active(request)
+    token = _ACTIVE.set(active)
     try:
         yield
     finally:
-        _ACTIVE.reset(token)
+        active.closed = True
         _exit()
+        with contextlib.suppress(ValueError):  # a generator that another thread or task closes
+            _ACTIVE.reset(token)
 
 
 def _enter() -> None:
@@ -78,8 +82,13 @@ def _enter() -> None:
         wrap_trl(_request_of)
 
 
-def _request_of(model: PreTrainedModel) -> Request | None:
+def _active() -> _Active | None:
     active = _ACTIVE.get()
+    return None if active is None or active.closed else active
+
+
+def _request_of(model: PreTrainedModel) -> Request | None:
+    active = _active()
     return None if active is None else active(unwrap(model))
 
 
@@ -123,7 +132,7 @@ def _wrap_class(cls: type) -> None:
 
 def _wrap_resize(hook: type[ResizeHook], original: Callable[..., Any]) -> Callable[..., Any]:
     def resize(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
-        active = _ACTIVE.get()
+        active = _active()
         if active is None:
             return original(self, *args, **kwargs)
         return hook(self, self, active(self))(*args, **kwargs)
@@ -134,7 +143,7 @@ def _wrap_resize(hook: type[ResizeHook], original: Callable[..., Any]) -> Callab
 def _wrap_initialize(original: Callable[..., Any]) -> Callable[..., Any]:
     def initialize_weights(self: PreTrainedModel, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        active = _ACTIVE.get()
+        active = _active()
         if active is not None:
             with _lock:
                 for cls in type(self).__mro__:
