@@ -7,6 +7,7 @@ import copy
 import json
 import pickle
 import threading
+import warnings
 
 import pytest
 import torch
@@ -388,6 +389,22 @@ def test_overrides_at_patch_time() -> None:
     for weight in (model.model.embed_tokens.weight, model.lm_head.weight):
         assert torch.allclose(weight[V], weight[:V].mean(0), atol=1e-6)
         assert torch.allclose(weight[V + 1], weight[7], atol=1e-6)
+
+
+def test_vectors_that_no_row_of_a_resize_reads_do_not_matter(tmp_path) -> None:
+    file = tmp_path / "vectors.txt"
+    file.write_text("".join(f"w{i} {i} {i * i % 7} 1\n" for i in range(30)) + "zebra 1 2 3\n")
+    model, tokenizer = llama(), word_tokenizer()
+    spread(model)
+    patch(model, tokenizer=tokenizer, vectors=file, overrides={"zebra": "pretrained_map"})
+    for token in ("before", "zebra", "after"):
+        tokenizer.add_tokens([token])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", VocabularyWarning)  # zebra is still to come
+            model.resize_token_embeddings(len(tokenizer))
+    before, zebra, after = (event["tables"][0]["source"] for event in read_manifest(model))
+    assert before is None and after is None
+    assert not torch.allclose(model.lm_head.weight[V + 1], model.lm_head.weight[:V].mean(0), atol=1e-3)
 
 
 def test_events_survive_saving(tmp_path) -> None:

@@ -76,7 +76,15 @@ class Request:
             plan = tables.plan(side=plan.side)
         ids = self._ids(tables, plan)
         old = self._old_tokenizer(plan, ids)
-        request = replace(self.rows, old_tokenizer=old, overrides=self._overrides(ids), split={})
+        overrides = self._overrides(ids)
+        used = [self.rows.record, *(self.rows.others[token][0] for token in overrides.values())]
+        request = replace(
+            self.rows,
+            old_tokenizer=old,
+            overrides={i: (self.rows.overrides or {})[token] for i, token in overrides.items()},
+            vectors=self.rows.vectors if any("vectors" in record.needs for record in used) else None,
+            split={},
+        )
         sized = {} if plan.side == "target" else {"vocab_size": plan.new_num}  # as transformers leaves it
 
         def then() -> None:
@@ -139,12 +147,12 @@ class Request:
         anew = copy_tokenizer(self.rows.tokenizer, without)
         return anew if _tokens(anew, plan.side) == old else copied
 
-    def _overrides(self, ids: list[int]) -> dict[str | int, Any]:
-        """The overrides of the rows filled now, by id; warns of tokens that the tokenizer lacks."""
-        chosen: dict[str | int, Any] = {}
+    def _overrides(self, ids: list[int]) -> dict[int, str | int]:
+        """For rows filled now what `overrides` calls them; warns of tokens that the tokenizer lacks."""
+        chosen: dict[int, str | int] = {}
         filled = set(ids)
         known = self.rows.tokenizer.get_vocab() if self.rows.overrides and self.rows.tokenizer else {}
-        for token, spec in (self.rows.overrides or {}).items():
+        for token in self.rows.overrides or {}:
             index = token if isinstance(token, int) else known.get(token)
             if index is None:
                 near = difflib.get_close_matches(str(token), self._new_names(), n=1)
@@ -155,7 +163,7 @@ class Request:
                     stacklevel=5,
                 )
             elif index in filled:
-                chosen[index] = spec
+                chosen[index] = token
         return chosen
 
     def _new_names(self) -> list[str]:
