@@ -9,6 +9,7 @@ import pickle
 import threading
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from builders.tiny_models import (
@@ -389,6 +390,18 @@ def test_overrides_at_patch_time() -> None:
     for weight in (model.model.embed_tokens.weight, model.lm_head.weight):
         assert torch.allclose(weight[V], weight[:V].mean(0), atol=1e-6)
         assert torch.allclose(weight[V + 1], weight[7], atol=1e-6)
+
+
+def test_ids_may_be_of_numpy() -> None:
+    for of in (np.int64(5), [np.int64(5)], {"like5": np.int64(5)}):
+        model, tokenizer = llama(), word_tokenizer()
+        spread(model)
+        patch(model, "copy", tokenizer=tokenizer, of=of, overrides={np.int64(V + 1): "zeros"})
+        tokenizer.add_tokens(["like5"])
+        model.resize_token_embeddings(V + 2)
+        assert torch.equal(model.lm_head.weight[V], model.lm_head.weight[5])
+        assert not model.lm_head.weight[V + 1].any()
+        assert json.dumps(read_manifest(model))
 
 
 def test_vectors_that_no_row_of_a_resize_reads_do_not_matter(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -169,16 +170,16 @@ def _for_each(context: InitContext, init: str, option: str, value: Any, what: st
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, (str, int))
+    return isinstance(value, (str, numbers.Integral))
 
 
 def _old_id(context: InitContext, name: str | int) -> int:
     """The id of an old token: an id, the tokenizer's own spelling (`Ġking`), or a text that is one token."""
     tokens: list[str] = context.require("existing_tokens", "copy")
-    if isinstance(name, int):
-        if not 0 <= name < len(tokens):
-            raise InvalidArgumentError(f"of={name} is no id of an old token (0 to {len(tokens) - 1})")
-        index = name
+    if not isinstance(name, str):
+        index = int(name)
+        if not 0 <= index < len(tokens):
+            raise InvalidArgumentError(f"of={index} is no id of an old token (0 to {len(tokens) - 1})")
     elif name in context.existing_ids:
         index = context.existing_ids[name]
     else:

@@ -153,7 +153,7 @@ class Request:
         filled = set(ids)
         known = self.rows.tokenizer.get_vocab() if self.rows.overrides and self.rows.tokenizer else {}
         for token in self.rows.overrides or {}:
-            index = token if isinstance(token, int) else known.get(token)
+            index = known.get(token) if isinstance(token, str) else int(token)
             if index is None:
                 near = difflib.get_close_matches(str(token), self._new_names(), n=1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
