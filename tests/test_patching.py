@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import copy
 import json
@@ -119,6 +120,22 @@ def test_a_padded_table_keeps_its_rows_unless_one_means_it() -> None:
     for wrong in ("no", None, True):
         with pytest.raises(InvalidArgumentError, match=f"shrink={wrong!r}: expected 'refuse' or 'allow'"):
             patch(gpt2(), shrink=wrong)
+
+
+@pytest.mark.parametrize("name", ["resize_token_embeddings", "resize_decoder_token_embeddings"])
+def test_a_warning_points_at_the_line_that_resizes(name) -> None:
+    code, tokenizer = compile("resize(20)", "a script", "exec"), word_tokenizer(30)
+    for inside in (True, False):
+        model, options = (
+            marian_with_two_vocabularies(),
+            {"tokenizer": tokenizer, "overrides": {"no": "zeros"}},
+        )
+        with patched(**options) if inside else contextlib.nullcontext():
+            model = model if inside else patch(model, **options)
+            with warnings.catch_warnings(record=True) as caught:
+                exec(code, {"__name__": "script", "resize": getattr(model, name)})
+        told = [w for w in caught if issubclass(w.category, VocabularyWarning)]
+        assert [(w.filename, w.lineno) for w in told] == [("a script", 1)] * 2
 
 
 def test_rows_that_tokens_have_are_not_cut_off() -> None:

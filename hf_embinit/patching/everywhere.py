@@ -168,7 +168,9 @@ def _initialize_built(model: PreTrainedModel, active: _Active) -> None:
     if any(getattr(t.parameter, "_is_hf_initialized", False) for t in tables.input_tables):
         active(model).look_at(tables)
         return
-    if not request.makes_tables or any(t.parameter.is_meta or is_partitioned(t.parameter) for t in tables.input_tables):
+    if not request.makes_tables or any(
+        t.parameter.is_meta or is_partitioned(t.parameter) for t in tables.input_tables
+    ):
         return  # what ZeRO-3 has partitioned is initialised anew after this
     model.config.embinit = None  # rows made from scratch: what the config said of others is void
     request.make_tables(model)

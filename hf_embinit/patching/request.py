@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import logging
+import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +21,8 @@ from ..tables import EmbeddingTables, ResizePlan, Side
 from ..tokens import copy_tokenizer, vocabulary
 
 logger = logging.getLogger(__name__)
+
+_HERE = __name__.rpartition(".")[0]
 
 _SHARED_OPTIONS = ("vectors", "overrides", "exclude_rows")
 """What every initialiser of new rows takes, see `RowRequest`; the other options are the initialiser's own."""
@@ -67,11 +70,9 @@ class Request:
     def resize(self, owner: PreTrainedModel, tables: EmbeddingTables, plan: ResizePlan) -> None:
         """Carries out `plan`, asked of `owner`; fills what is new and records the event."""
         if reason := self._would_lose(plan):
-            warnings.warn(
+            _warn(
                 f"the tables keep their {plan.old_num} rows, though {plan.new_num} were asked for: {reason}; "
-                f"patch(shrink='allow') cuts them off",
-                VocabularyWarning,
-                stacklevel=4,
+                f"patch(shrink='allow') cuts them off"
             )
             plan = tables.plan(side=plan.side)
         ids = self._ids(tables, plan)
@@ -157,11 +158,7 @@ class Request:
             if index is None:
                 near = difflib.get_close_matches(str(token), self._new_names(), n=1)
                 hint = f" (did you mean {near[0]!r}?)" if near else ""
-                warnings.warn(
-                    f"overrides names {token!r}, which the tokenizer does not have{hint}",
-                    VocabularyWarning,
-                    stacklevel=5,
-                )
+                _warn(f"overrides names {token!r}, which the tokenizer does not have{hint}")
             elif index in filled:
                 chosen[index] = token
         return chosen
@@ -189,6 +186,14 @@ class Request:
         own = [t for t in tables.input_tables if any(p.module is module for p in t.tied.locations)]
         if own:
             tables.change(None, [made for made in make_rows(tables, self.rows) if made.table in own])
+
+
+def _warn(message: str) -> None:
+    """Warns at the line that asked for the resize: there are more calls between with `patched`."""
+    level = 1
+    while sys._getframe(level - 1).f_globals.get("__name__", "").startswith(_HERE):
+        level += 1
+    warnings.warn(message, VocabularyWarning, stacklevel=level)
 
 
 def _tokens(tokenizer: Any, side: Side) -> dict[int, str]:
