@@ -210,6 +210,22 @@ def test_through_a_peft_wrapper_made_before_or_after() -> None:
         assert unpatch(wrapped) is wrapped and "resize_token_embeddings" not in vars(model)
 
 
+def test_a_resize_that_changes_nothing_passes_where_peft_has_copied_tables() -> None:
+    peft = pytest.importorskip("peft")
+    model, tokenizer = llama(), word_tokenizer()
+    patch(model, tokenizer=tokenizer)
+    tokenizer.add_tokens(["new"])
+    model.resize_token_embeddings(V + 1)
+    copied = peft.LoraConfig(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])
+    wrapped = peft.get_peft_model(model, copied)
+    assert wrapped.resize_token_embeddings(V + 1) is model.get_input_embeddings()
+    with pytest.raises(UnsupportedModelError, match="copied by an adapter"):
+        wrapped.resize_token_embeddings(V + 2)
+    tokenizer.add_tokens(["newer"])
+    with pytest.raises(UnsupportedModelError, match="copied by an adapter"):
+        wrapped.resize_token_embeddings(V + 1)
+
+
 def test_deepcopy_and_pickle_carry_the_patch_and_nothing_else() -> None:
     model = patch(bert(), "zeros")
     copied = copy.deepcopy(model)

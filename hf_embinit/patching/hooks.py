@@ -8,7 +8,8 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from ..tables import EmbeddingTables, Side
+from ..errors import UnsupportedModelError
+from ..tables import EmbeddingTables, Side, target_size
 from .request import Request, only_side, side_of
 
 RESIZE = "resize_token_embeddings"
@@ -41,13 +42,25 @@ class ResizeHook(Hook):
     ) -> nn.Module:
         """As in transformers, but `mean_resizing` has no effect: the patch says how rows are made."""
         if new_num_tokens is not None or pad_to_multiple_of is not None:
-            tables = EmbeddingTables(self.root)
-            side = self.side or side_of(self.owner, tables) or only_side(tables)
-            self.request.resize(self.owner, tables, tables.plan(new_num_tokens, pad_to_multiple_of, side))
+            try:
+                tables = EmbeddingTables(self.root)
+            except UnsupportedModelError:  # PEFT may have wrapped or copied a table since
+                if not self._changes_nothing(new_num_tokens, pad_to_multiple_of):
+                    raise
+            else:
+                side = self.side or side_of(self.owner, tables) or only_side(tables)
+                self.request.resize(self.owner, tables, tables.plan(new_num_tokens, pad_to_multiple_of, side))
         try:
             return self.owner.get_input_embeddings()
         except NotImplementedError:  # Perceiver
             return EmbeddingTables(self.owner).input_tables[0].module
+
+    def _changes_nothing(self, new_num_tokens: int | None, pad_to_multiple_of: int | None) -> bool:
+        """Whether a model with one vocabulary has as many rows as are asked for, and no token came since."""
+        rows = getattr(self.owner.config.get_text_config(), "vocab_size", None)
+        if self.side is not None or rows != target_size(rows or 0, new_num_tokens, pad_to_multiple_of):
+            return False
+        return self.request.rows.tokenizer is None or not self.request.added("shared")
 
 
 class ResizeDecoderHook(ResizeHook):

@@ -15,6 +15,7 @@ from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .forward_passes import forward_passes
 from .meta_models import quiet_loading
 from .positions import input_positions
+from .resizing import target_size
 from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor, is_partitioned
@@ -47,6 +48,7 @@ __all__ = [
     "read_checkpoint_files",
     "read_shard",
     "save_checkpoint",
+    "target_size",
     "untie_configuration",
     "untied",
     "unusable_rows",
