@@ -53,7 +53,7 @@ class Request:
         self.seen: dict[Side, dict[int, frozenset[bytes]]] = {}
         """Of each side rows that had no token when it was last looked at -> digests of what they were."""
         self.copies: dict[Side, Any] = {}
-        """Of each side the tokenizer as it was when rows were last filled; before that `rows.old_tokenizer`."""
+        """Of each side the tokenizer when rows were last filled; before that `rows.old_tokenizer`."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Request:
         return copy.copy(self)  # a copied model reads the same tokenizer, and remembers what it filled itself

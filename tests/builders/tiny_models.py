@@ -10,6 +10,8 @@ from transformers import (
     BartForConditionalGeneration,
     BertConfig,
     BertForMaskedLM,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -77,6 +79,14 @@ def marian(**kwargs) -> MarianMTModel:
 
 def marian_with_two_vocabularies() -> MarianMTModel:
     return marian(decoder_vocab_size=37, share_encoder_decoder_embeddings=False)
+
+
+def encoder_decoder() -> EncoderDecoderModel:
+    """BERT twice, with vocabularies of two sizes."""
+    decoder = BertConfig(**{**SMALL, "vocab_size": 37}, is_decoder=True, add_cross_attention=True)
+    return EncoderDecoderModel(
+        EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**SMALL), decoder)
+    )
 
 
 def t5_with_separate_head() -> T5ForConditionalGeneration:
