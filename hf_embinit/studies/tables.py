@@ -71,7 +71,8 @@ def _left_out(study: Study, scores: Sequence[Scores]) -> str:
     columns, rows = _begun(study, scores)
     missing = [_title(part) for name, part in study.columns.items() if name not in columns]
     missing += [_title(part) for name, part in study.rows.items() if name not in rows]
-    return f"Not run: {'; '.join(missing)} (their numbers in the paper: `table.csv`)." if missing else ""
+    theirs = " (their numbers in the paper: `table.csv`)" if study.file.paper else ""
+    return f"Not run: {'; '.join(missing)}{theirs}." if missing else ""
 
 
 def _layout(
@@ -110,9 +111,10 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     """The page of a study: table, differences, grids, rank agreement, errors, provenance."""
     header, rows = _layout(study, scores, "**{}**", " / {}")
     _, seeds = _common_n(scores)
+    whose = "ours / the paper's, " if study.file.paper else ""
     parts = [
         f"# {study.title}\n",
-        f"{study.file.source}. Each cell: ours / the paper's, mean (sd) over seeds; {seeds}.",
+        f"{study.file.source}. Each cell: {whose}mean (sd) over seeds; {seeds}.",
     ]
     if study.changes:
         parts[-1] += " Settings of these runs: " + "; ".join(f"`{text}`" for text in study.changes) + "."
@@ -126,13 +128,17 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     parts += [f"![{study.title}]({name})" for name in figures]
     deltas = differences(study, scores)
     if deltas:
-        head = ["", "difference", "value", "mean", "95% t interval", "n", "the paper's", ""]
+        head = ["", "difference", "value", "mean", "95% t interval", "n"]
+        head += ["the paper's", ""] if study.file.paper else []
         asked = ["power", "seeds"] if any(d.power is not None for d in deltas) else []
         parts += [
             "## Paired differences over the same seeds\n",
             f"From `{study.file.against}` and from the best." if study.file.against else "",
             _POWER if asked else "",
-            markdown_table([*head, *asked], [_difference(d) + (_power(d) if asked else []) for d in deltas]),
+            markdown_table(
+                [*head, *asked],
+                [_difference(d)[: len(head)] + (_power(d) if asked else []) for d in deltas],
+            ),
         ]
     points = [(s, point, by) for s in scores for point, by in s.points]
     run = [

@@ -55,6 +55,17 @@ def test_the_table_has_ours_beside_the_paper_s(finished) -> None:
     assert "![A toy](figures/toy.png)" in page
 
 
+def test_a_study_without_a_paper_does_not_speak_of_its_numbers(toy) -> None:
+    name, launch = toy
+    Path(name).write_text(STUDY.split("paper:\n")[0])
+    study = load_study(name, only=["a/*"])
+    run_here(study.runs, launch, workers=2)
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "Each cell: mean (sd) over seeds; n = 2" in page and "Not run: B.\n" in page
+    assert "| A | high - low | BLEU | +20.00 | +20.00 to +20.00 | 2 |\n" in page
+    assert "paper" not in page
+
+
 def test_a_cell_says_its_seeds_where_it_differs_from_most(finished) -> None:
     study, launch = finished
     scores = gather(study, launch)
