@@ -10,9 +10,9 @@ import json
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from types import MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -125,7 +125,7 @@ def carry_vocabulary(model: PeftModel) -> None:
     base = unwrap(model)
     for config in model.peft_config.values():
         carry_by_config(config, base)
-    model.save_pretrained = MethodType(save_adapters, model)  # type: ignore[method-assign]
+    model.save_pretrained = partial(save_adapters, model)  # type: ignore[method-assign]
 
 
 def save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,7 +138,7 @@ def save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
 def carry_by_config(config: PeftConfig, model: PreTrainedModel) -> None:
     """Makes a PEFT configuration, whenever an adapter is saved with it, write the vocabulary of `model`."""
     config.embinit_model = _Reference(model)  # type: ignore[attr-defined]
-    config.save_pretrained = MethodType(save_pretrained, config)  # type: ignore[method-assign]
+    config.save_pretrained = partial(save_pretrained, config)  # type: ignore[method-assign]
 
 
 def save_pretrained(self: Any, save_directory: str, **kwargs: Any) -> None:
@@ -147,7 +147,8 @@ def save_pretrained(self: Any, save_directory: str, **kwargs: Any) -> None:
     model = self.embinit_model()
     if model is None:
         warnings.warn(
-            f"the model whose vocabulary grew is gone: {save_directory} has its adapter without new rows",
+            f"the model whose vocabulary grew is gone: {save_directory} has its adapter without new rows; "
+            f"hf_embinit.save_vocabulary(model, folder) writes them beside it",
             VocabularyWarning,
             stacklevel=3,
         )
@@ -240,7 +241,8 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
 
 
 class _Reference:
-    """A model that a configuration knows without keeping it alive, copying it or pickling it."""
+    """A model that a configuration knows without keeping it alive, copying it or pickling it; copied with the
+    model, it is of the copy."""
 
     def __init__(self, model: PreTrainedModel | None) -> None:
         self._model = None if model is None else ref(model)
@@ -249,7 +251,7 @@ class _Reference:
         return None if self._model is None else self._model()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Reference:
-        return self
+        return _Reference(memo.get(id(self()), self()))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Reference, (None,)

@@ -6,7 +6,8 @@ import difflib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from types import MethodType, TracebackType
+from functools import partial
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -274,7 +275,7 @@ def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:
 
 def let_heads_tell_their_bias(model: PreTrainedModel) -> None:
     """Makes `model.get_output_embeddings()` give wrapped heads that answer `bias`, on this instance alone."""
-    model.get_output_embeddings = MethodType(get_output_embeddings, model)  # type: ignore[method-assign]
+    model.get_output_embeddings = partial(get_output_embeddings, model)  # type: ignore[method-assign]
 
 
 def get_output_embeddings(self: PreTrainedModel) -> nn.Module | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import warnings
 
@@ -11,6 +12,7 @@ import torch
 from builders.adapters import quietly, round_trip, saved_base, stirred
 from builders.tiny_tokenizers import logits, model, tokenizer
 from peft import LoraConfig, PeftModel, TrainableTokensConfig, get_peft_model
+from safetensors.torch import load_file
 from transformers import Trainer, TrainingArguments
 
 import hf_embinit
@@ -21,7 +23,7 @@ from hf_embinit.errors import (
     VocabularyWarning,
 )
 from hf_embinit.vocabulary import VocabularyCallback, carry_vocabulary
-from hf_embinit.vocabulary.adapters import MANIFEST, ROWS
+from hf_embinit.vocabulary.adapters import MANIFEST, ROWS, bare_tables
 
 NEW = [" zyxomma", " qorvex"]
 TEXT = f"the{NEW[0]} and the{NEW[1]} see"
@@ -365,6 +367,34 @@ def test_a_configuration_that_carries_can_be_copied_and_outlives_its_model(tmp_p
     gc.collect()
     with pytest.warns(VocabularyWarning, match="without new rows"):
         config.save_pretrained(tmp_path / "alone")
+
+
+def stored_and_loaded(one):
+    file = io.BytesIO()
+    torch.save(one, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("carried", [True, False], ids=["carried", "by the configuration"])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, stored_and_loaded])
+def test_a_copied_or_stored_model_saves_its_own_rows(duplicate, carried, tmp_path) -> None:
+    m, t = saved_base("llama", tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
+    wrapped = get_peft_model(m, hf_embinit.peft_config_for_new_tokens(m, new))
+    if carried:
+        carry_vocabulary(wrapped)
+    other = duplicate(stirred(wrapped))
+    rows = bare_tables(other.get_base_model()).input_tables[0].tied.tensor
+    rows.data[new] += 1
+    assert other.get_base_model().get_output_embeddings().bias is None
+    if duplicate is stored_and_loaded and not carried:
+        with pytest.warns(VocabularyWarning, match=r"without new rows; hf_embinit\.save_vocabulary"):
+            other.save_pretrained(tmp_path / "adapter")
+        save_vocabulary(other, tmp_path / "adapter")
+    else:
+        quietly(other.save_pretrained, tmp_path / "adapter")
+    assert torch.equal(load_file(tmp_path / "adapter" / ROWS)["model.embed_tokens.weight"], rows[new])
 
 
 def test_an_adapter_on_the_hub(adapter, tmp_path) -> None:
