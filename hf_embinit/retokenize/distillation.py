@@ -84,7 +84,7 @@ def token_distillation(
     }
     rows = context.rows.clone()
     rows[context.free] = trained.detach()
-    return Refined(rows, context.output)
+    return Refined(rows, context.output, context.biases)
 
 
 def _pairs(context: RefineContext, texts: Sequence[str], length: int) -> list[_Text]:

@@ -28,10 +28,11 @@ if TYPE_CHECKING:  # `hf-embinit list` imports this room, and not transformers
 
 
 class Refined(NamedTuple):
-    """Rows `[V', D]` of the input table, and of the output table where it has its own."""
+    """Rows `[V', D]` of the input table, and of the output table where it has its own, and output biases."""
 
     input: Tensor
     output: Tensor | None
+    biases: list[Tensor]
 
 
 class Body:
@@ -104,6 +105,9 @@ class RefineContext:
     old_output: Tensor | None
     """The same of an output table that has its own rows."""
     output: Tensor | None
+    old_biases: list[Tensor]
+    """Of the output, each float32 `[V]`; mostly there is none."""
+    biases: list[Tensor]
     free: Tensor
     """Ids of the new tokens whose rows may change, neither special nor shared: int64, ascending."""
     generator: torch.Generator

@@ -27,10 +27,10 @@ _UNSEEN = 1.0
 )
 def first_piece_shares(context: RefineContext) -> Refined:
     """Before a new token t stood its first piece f, which the model predicts from the state h with
-    log p(f | h) = h . o_f - log Z. What is wanted is
+    log p(f | h) = h . o_f + b_f - log Z. What is wanted is
 
         log p(t | h) = log p(f | h) + log p(t | f, h), and with p(t | f, h) taken as p(t | f) = s_t:
-        o_t = o_f + log(s_t) v, where h . v = 1.
+        o_t = o_f + log(s_t) v, where h . v = 1, and b_t = b_f.
 
     s_t is the share of t in the occurrences of the new tokens that begin with f, counted in `texts=` as the
     new tokenizer splits them, one added to each. Since the shares of each f come to 1, so does what the
@@ -62,8 +62,10 @@ def first_piece_shares(context: RefineContext) -> Refined:
     rows = output.clone()
     scale = body.logit_scale(old)
     rows[new] = old[begin] + (share.log()[:, None] * (unit / scale)).float()
+    old_and_new = zip(context.old_biases, context.biases, strict=True)
+    biases = [bias.index_copy(0, new, old_bias[begin]) for old_bias, bias in old_and_new]
     context.report["shares"] = {"rows": len(new), "unit": spread}
-    return Refined(context.rows, rows)
+    return Refined(context.rows, rows, biases)
 
 
 def _unit_direction(context: RefineContext, texts: list[str]) -> tuple[Tensor, list[float]]:

@@ -70,7 +70,7 @@ def tokens2words(context: RefineContext, *, max_tokens: Count = 10_000) -> Refin
     rows = context.rows.clone()
     rows[ids] = read
     context.report["words"] = {"rows": len(ids), "layer": layer + 1, "layers": len(alone)}
-    return Refined(rows, context.output)
+    return Refined(rows, context.output, context.biases)
 
 
 def _last_states(context: RefineContext, table: Tensor, sequences: Sequence[Sequence[int]]) -> list[Tensor]:

@@ -70,6 +70,7 @@ def refine_rows(
     `step` `[V']` says what made each row; input rows that are copies of old ones stay. Nothing of the model
     is changed."""
     made: dict[str, RowsOf] = {write.table.role: write for write in writes if write.rows is not None}
+    biased = next((write for write in writes if write.biases), None)
     named = torch.tensor([bool(token) for token in new.tokens])
     named[sorted(new.special)] = False
     free = named & (step[: len(named)] != Step.COPIED) & (step[: len(named)] != Step.OVERLAP)
@@ -81,13 +82,17 @@ def refine_rows(
         rows=_rows(made["input"]),
         old_output=tables.read(made["output"].table).float().cpu() if "output" in made else None,
         output=_rows(made["output"]) if "output" in made else None,
+        old_biases=[] if biased is None else [b.float().cpu() for b in tables.biases(biased.table)],
+        biases=[] if biased is None else [torch.as_tensor(b).float().cpu() for b in biased.biases],
         free=free.nonzero().flatten(),
         generator=torch.Generator().manual_seed(seed),
         texts=None if texts is None else list(texts),
     )
     with evaluating(tables.model):
         for record, options in refinements:
-            context.rows, context.output = record.fn(context, **options)
+            context.rows, context.output, context.biases = record.fn(context, **options)
+    if biased is not None:
+        biased.biases = context.biases
     for role, rows in (("input", context.rows), ("output", context.output)):
         if rows is not None:
             made[role].rows = rows.to(made[role].table.parameter)

@@ -108,6 +108,24 @@ def test_a_new_token_is_as_probable_as_its_first_piece_times_its_share() -> None
     assert float(together.mean()) == pytest.approx(0, abs=0.1)  # they have what the piece had
 
 
+def test_an_output_bias_is_that_of_the_first_piece() -> None:
+    from transformers import PhiConfig, PhiForCausalLM
+
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    _, old, new = made("gpt2")
+    torch.manual_seed(0)
+    lm = PhiForCausalLM(PhiConfig(vocab_size=len(old), max_position_embeddings=64, **sizes)).eval()
+    spread(lm)
+    before = lm.lm_head.bias.detach().clone()
+    refine, some = "first_piece_shares+tokens2words", list(texts()[:20])
+    side = hf_embinit.replace_tokenizer(lm, old, new, "fvt", refine=refine, texts=some).sides["shared"]
+    ids = [i for i, token in enumerate(side.new.tokens) if token and i not in side.new.special]
+    pairs = zip(ids, split_tokens(side.new, ids, side.old), strict=True)
+    first = {i: pieces[0] for i, pieces in pairs if pieces}
+    assert len(first) > 400
+    assert torch.equal(lm.lm_head.bias[list(first)], before[list(first.values())])
+
+
 def test_the_report_and_the_manifest_name_the_refinement(tmp_path: Any) -> None:
     lm, report, _ = replaced("llama", "tokens2words:max_tokens=100")
     named = [{"init": "tokens2words", "options": {"max_tokens": 100}}]
