@@ -12,6 +12,7 @@ from ..arguments import Count, Positive, Share
 from ..initializers import register_initializer
 from .coefficients import Coefficients
 from .context import RetokenizeContext
+from .pieces import split_tokens
 from .similarity import softmax_weights
 from .spaces import encoder_space, has_vector, word_space
 
@@ -55,8 +56,8 @@ def token_adapt(
 
 
 def _by_pieces(context: RetokenizeContext, old: Tensor, new: Tensor, temperature: float) -> Coefficients:
-    ids = [i for i in context.without_source().tolist() if context.new.texts[i]]
-    split = context.old.split([context.new.texts[i] or "" for i in ids])
+    ids = context.without_source().tolist()
+    split = split_tokens(context.new, ids, context.old)
     rows: list[dict[int, float]] = [{} for _ in context.new.tokens]
     for i, pieces in zip(ids, split, strict=True):
         known = [j for j in pieces if j not in context.old.special]

@@ -86,6 +86,14 @@ def test_two_languages_are_joined_by_a_dictionary(init: str) -> None:
     assert sum(other.row(i)[0].id == i for i in range(4, 44)) < 10
 
 
+def test_token_adapt_splits_the_rest_of_a_word_as_such() -> None:
+    old, new = word_tokenizer(["cat", "s", "##s", "##x"]), word_tokenizer(["cat", "##sx"])
+    context = context_of(new, old, vectors=vectors(["cat"]))
+    ids = old.get_vocab()
+    made = get_initializer("token_adapt").fn(context).row(new.get_vocab()["##sx"])
+    assert {w.id for w in made} == {ids["##s"], ids["##x"]}
+
+
 def test_wechsel_is_a_softmax_over_ten() -> None:
     made = wechsel(context_of(NEW, OLD, vectors=rotated(), dictionary=DICTIONARY))
     cosines = torch.nn.functional.cosine_similarity(drawn(40)[:, None], drawn(40)[None], dim=2)
