@@ -14,6 +14,8 @@ from .texts import TokenTexts
 
 _LONGEST = 200
 """Characters of a word that WordPiece splits; it takes a longer one for unknown."""
+_UNUSED = "\ue000"
+"""A character that no piece holds: what follows it goes on, and no score crosses it."""
 
 
 def split_tokens(new: TokenTexts, ids: Sequence[int], old: TokenTexts) -> list[list[int]]:
@@ -25,9 +27,11 @@ def split_tokens(new: TokenTexts, ids: Sequence[int], old: TokenTexts) -> list[l
     splitter = _Splitter(old)
     made: list[list[int] | None] = [splitter.alone(new, i) for i in ids]
     missing = [place for place, pieces in enumerate(made) if pieces is None]
-    whole = _known(old, [_text(new, ids[place]) for place in missing])
-    for place, pieces in zip(missing, whole, strict=True):
-        made[place] = splitter.without_mark(new.forms[ids[place]], pieces)
+    goes_on = [new.forms[ids[place]].word_start is False for place in missing]
+    texts = [_text(new, ids[place]) for place in missing]
+    whole = _known(old, [splitter.before * on + text for on, text in zip(goes_on, texts, strict=True)])
+    for place, on, pieces in zip(missing, goes_on, whole, strict=True):
+        made[place] = splitter.without_start(pieces) if on else pieces
     return [splitter.known(pieces or []) for pieces in made]
 
 
@@ -69,6 +73,11 @@ class _Splitter:
         self.backend: Any = backend if isinstance(backend, Tokenizer) else None
         self.unknown = _unknown_id(old, self.backend)
         self.bare = old.ids.get("▁") if old.family == "sentencepiece" else None
+        slow = self.backend is None and old.family == "sentencepiece"
+        self.before = _UNUSED if slow else ""
+        """What the whole tokenizer is given before a text that goes on."""
+        self.start: list[int | None] = [*_known(old, [_UNUSED])[0]] if slow else [self.bare]
+        """What it then begins with: the bare `▁` that it puts before every text, and that."""
 
     def known(self, pieces: list[int]) -> list[int]:
         """The pieces without the unknown token; none where only the bare mark of a word start is left."""
@@ -149,7 +158,7 @@ class _Splitter:
                 return []
         return pieces
 
-    def without_mark(self, form: TokenForm, pieces: list[int]) -> list[int]:
-        """Pieces of the whole tokenizer without the bare `▁` that it puts before a text that goes on."""
-        bare = self.old.ids.get("▁") if self.old.family == "sentencepiece" else None
-        return pieces[1:] if form.word_start is False and pieces[:1] == [bare] else pieces
+    def without_start(self, pieces: list[int]) -> list[int]:
+        """Pieces of a text that goes on, by the whole tokenizer."""
+        count = len(self.start)
+        return pieces[count:] if pieces[:count] == self.start else pieces

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from builders.reserved_tokenizers import sentencepiece_tokenizer
 from builders.tiny_models import bert, gpt2
 from builders.tiny_tokenizers import model, tokenizer
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -78,6 +79,18 @@ def test_a_token_inside_a_word_is_split_where_bert_sets_its_characters_apart() -
         whole = old.tokenize(f"x{text}")[1:]
         if text != "0,00":  # `x0` is one word here, which the old tokenizer does not know
             assert whole == inside[text]
+
+
+def test_a_slow_tokenizer_splits_what_goes_on_as_such(tmp_path) -> None:
+    old = TokenTexts(sentencepiece_tokenizer(tmp_path))
+    assert {"▁man", "▁the"} <= old.ids.keys() and not {"man", "the"} & old.ids.keys()
+    vocab = {token: i for i, token in enumerate(["[UNK]", "the", "##the", "##man", "man", "##東"])}
+    backend = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    new = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="[UNK]"))
+    made = split_tokens(new, [1, 2, 3, 4, 5], old)
+    spelled = [[old.tokens[i] for i in pieces] for pieces in made]
+    assert [spelled[0], spelled[3], spelled[4]] == [["▁the"], ["▁man"], []]
+    assert ["".join(pieces) for pieces in spelled[1:3]] == ["the", "man"]
 
 
 def test_byte_tokens_stand_for_letters_last() -> None:
