@@ -54,9 +54,10 @@ def overlap_map(new: TokenTexts, old: TokenTexts, match: Match = "canonical") ->
 def role_map(new: TokenTexts, old: TokenTexts) -> Tensor:
     """For each new special token the old one with its role, or -1: int64 `[V']`.
 
-    By its first role that the old tokenizer has, else by the same spelling among its special and added
-    tokens, else by the sibling role (`bos` and `cls`, `eos` and `sep`) or as the mark of a turn in chats.
-    Never by its number.
+    By its first role among begin and end of a text that the old tokenizer has, be it under the sibling's
+    name (`bos` and `cls`, `eos` and `sep`), else by the same spelling among its special and added tokens,
+    else as the mark of a turn in chats, else by another role: GPT-2's end of a text is its unknown token,
+    too. Never by its number.
     """
     rows = torch.full((len(new),), -1, dtype=torch.int64)
     specials = {old.tokens[i]: i for i in sorted(old.special | old.added, reverse=True)}
@@ -65,14 +66,14 @@ def role_map(new: TokenTexts, old: TokenTexts) -> Tensor:
         roles_of.setdefault(i, []).append(role)
     for i in new.special:
         roles = roles_of.get(i, [])
-        found = [old.roles[role] for role in roles if role in old.roles]
+        names = [name for role in roles if role in SIBLINGS for name in (role, SIBLINGS[role])]
+        found = [old.roles[name] for name in names if name in old.roles]
         if new.tokens[i] in specials:
             found.append(specials[new.tokens[i]])
-        siblings = [SIBLINGS[role] for role in roles if role in SIBLINGS]
-        found += [old.roles[role] for role in siblings if role in old.roles]
         for turn in _TURNS:
             if new.tokens[i] in turn:
                 found += [specials[token] for token in sorted(turn & specials.keys())]
+        found += [old.roles[role] for role in roles if role in old.roles]
         if found:
             rows[i] = found[0]
     return rows

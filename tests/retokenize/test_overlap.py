@@ -57,6 +57,19 @@ def test_special_tokens_are_found_by_role_and_never_by_number() -> None:
     assert role_map(llama, gpt)[llama.roles["eos"]] == gpt.roles["eos"]
 
 
+def test_a_token_of_many_roles_begins_a_text_first() -> None:
+    """GPT-2's one special token is its unknown token, too, and most who train it make it pad."""
+    words, bert = tokenizer("byte_level"), TokenTexts(tokenizer("wordpiece"))
+    for role in ("unk_token", "pad_token"):
+        setattr(words, role, "<|endoftext|>")
+        gpt = TokenTexts(words)
+        assert role_map(gpt, bert)[gpt.roles[role.removesuffix("_token")]] == bert.roles["cls"]
+    llama = tokenizer("sentencepiece_bpe")
+    llama.pad_token = "<unk>"
+    unknown = TokenTexts(llama).roles["unk"]
+    assert role_map(TokenTexts(llama), bert)[unknown] == bert.roles["unk"]
+
+
 def test_a_special_token_is_the_old_tokenizers_added_one_of_the_same_spelling() -> None:
     old, new = tokenizer("byte_level", 400), tokenizer("unigram", 400)
     old.add_tokens(["<image>"])
