@@ -22,6 +22,8 @@ _SAMPLE = 1000
 """Pairs, spread over the text, by which the order of the languages is told."""
 _DOUBT = 1.15
 """How much better the tokenizers must fit the other order before it is called the right one."""
+_FEW = 20
+"""Fewer pairs are too few to be sure of their order: single words may well be borrowed ones."""
 _UNKNOWN = 5
 """Tokens that an unknown one counts as: a word that a tokenizer does not know is one token to it."""
 _STRANGE = 0.9
@@ -52,7 +54,8 @@ def read_parallel(
 
     Raises `InvalidArgumentError` naming the line for what is no pair, for text without pairs, for a language
     that its tokenizer does not know, and when the tokenizers fit the other order of a list or of columns
-    clearly better, which is a `VocabularyWarning` where the path names the order; `DataNotFoundError`.
+    clearly better, which is a `VocabularyWarning` where the path names the order and for fewer than 20 pairs;
+    `DataNotFoundError`.
     """
     if not isinstance(source, (str, PathLike)):
         if not isinstance(source, Iterable):
@@ -84,7 +87,7 @@ def read_parallel(
             f"{place} seems to have the languages in the wrong order: {first.old!r} suits the new tokenizer "
             f"better and {first.new!r} the old one; the language of the old tokenizer comes first"
         )
-        if not told:
+        if not told and len(pairs) >= _FEW:
             raise InvalidArgumentError(doubt)
         warnings.warn(doubt, VocabularyWarning, stacklevel=2)
     known = (old, new) if name == "parallel" else ()  # a dictionary may go beyond the vocabularies
@@ -157,14 +160,15 @@ def _field(record: dict[str, Any], column: str, where: str) -> str:
     return record[column]
 
 
-def _pair(entry: Sequence[str], where: str) -> Pair:
-    if isinstance(entry, str) or len(entry) != 2 or not all(isinstance(text, str) for text in entry):
-        what = f"{entry!r:.60}" if isinstance(entry, str) else f"{len(entry)} columns"
+def _pair(entry: Any, where: str) -> Pair:
+    texts = [] if isinstance(entry, str) or not isinstance(entry, Sequence) else list(entry)
+    if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
+        what = f"{len(texts)} columns" if texts and len(texts) != 2 else f"{entry!r:.60}"
         raise InvalidArgumentError(
-            f"{where} is {what} where two texts are expected, the old language first: a tab stands between "
-            f"them in a text file"
+            f"{where} is {what} where two texts are expected, the old language first: (old, new) in a list, "
+            f"with a tab between them in a text file"
         )
-    return Pair(entry[0].strip(), entry[1].strip())
+    return Pair(texts[0].strip(), texts[1].strip())
 
 
 def _fit(pairs: Sequence[Pair], old: TokenTexts | None, new: TokenTexts | None) -> float:

@@ -106,7 +106,7 @@ def test_languages_that_do_not_fit_are_one_line_and_write_nothing(
     model("bert", len(english)).save_pretrained("model")
     english.save_pretrained("model")
     german.save_pretrained("new")
-    Path("swapped.tsv").write_text("hund\tdog\nrennt\truns\n")
+    Path("swapped.tsv").write_text("hund\tdog\nrennt\truns\n" * 10)
     Path("strange.tsv").write_text("un chien\tder hund\n")
     code, _, error = embinit(capsys, "retokenize", "model", "new", *flags, "--output_dir", "out")
     assert code == 1 and message in error and len(error.strip().splitlines()[-1]) < 400

@@ -56,13 +56,21 @@ def test_the_wrong_order_of_columns_is_said(tmp_path: Path) -> None:
         read_parallel([pair[::-1] for pair in PAIRS], OLD, NEW)
 
 
+def test_the_order_of_a_few_pairs_is_doubted_and_kept() -> None:
+    swapped = [pair[::-1] for pair in PAIRS]
+    with pytest.warns(VocabularyWarning, match="in the wrong order"):
+        assert read_parallel(swapped[:19], OLD, NEW)[0] == Pair(*swapped[0])
+    with pytest.raises(InvalidArgumentError, match="in the wrong order"):
+        read_parallel(swapped[:20], OLD, NEW)
+
+
 def test_words_that_a_tokenizer_does_not_know_tell_the_order_and_the_language() -> None:
     english, german = word_tokenizer(["the", "dog", "runs"]), word_tokenizer(["der", "hund", "rennt"])
     old, new = TokenTexts(english), TokenTexts(german)
     pairs = [("the dog runs", "der hund rennt")] * 3
     assert read_parallel(pairs, old, new)[0] == Pair(*pairs[0])
     with pytest.raises(InvalidArgumentError, match="dictionary= seems to have the languages in the wrong"):
-        read_parallel([("hund", "dog"), ("rennt", "runs")], old, new, name="dictionary")
+        read_parallel([("hund", "dog"), ("rennt", "runs")] * 10, old, new, name="dictionary")
     with pytest.raises(InvalidArgumentError, match="such as 'hun', which new_tokenizer does not know"):
         read_parallel([("the dog", "hun")], old, new)
 
@@ -92,6 +100,11 @@ def test_lists_and_files_that_are_no_pairs(tmp_path: Path) -> None:
         read_parallel([("a", "b"), "ab"], OLD, NEW)
     with pytest.raises(InvalidArgumentError, match="parallel= has no pair"):
         read_parallel([], OLD, NEW)
+    for entry in ({"en": "a", "de": "b"}, {"a", "b"}, 5, None, (1, 2)):
+        with pytest.raises(
+            InvalidArgumentError, match=r"^parallel= entry 1 is .* where two texts are .*\(old, new\)"
+        ):
+            read_parallel([("a", "b"), entry], OLD, NEW)
     with pytest.raises(DataNotFoundError, match="is no file here"):
         read_parallel(tmp_path / "none.tsv", OLD, NEW)
     (tmp_path / "bad.tsv").write_bytes(b"\xff\xfe\x00")
