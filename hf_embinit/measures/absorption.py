@@ -196,6 +196,7 @@ def table_4_transformations(
     and the sums are of scaled embeddings, as the model sees them. The eighth, not in the paper, projects the
     span of the positions out of the sixth.
     """
+    check_table(weight)
     v, d = weight.shape
     scale = math.sqrt(d)
     raw = weight.detach().float()

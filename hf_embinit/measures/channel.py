@@ -18,7 +18,7 @@ from ..errors import InvalidArgumentError
 from .analogies import AnalogyTask, analogy_score
 from .knn import knn_match_similarity
 from .positions import energy_share, position_span, random_positions
-from .statistics import check_table
+from .statistics import check_table, check_values
 
 _SCORES = 2**22
 """Scores of positions held at a time: 32 MiB."""
@@ -109,6 +109,7 @@ def probe_positions(summed: Tensor, positions: Tensor, which: Tensor, *, generat
     not position comes from the rows, the centers of the classes are the positions themselves, so that it
     needs no example of each.
     """
+    check_values(summed, "summed")
     order = torch.randperm(len(summed), generator=generator)
     train, test = order[: len(order) // 2], order[len(order) // 2 :]
     x, centers = summed.double(), positions.double()

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..arguments import Positive, checked
 from ..errors import InvalidArgumentError
+from .statistics import check_values
 
 _BLOCK_ELEMENTS = 2**22
 
@@ -21,6 +22,7 @@ def _check_logits(before: Tensor, after: Tensor) -> None:
             "and [..., n + m]"
         )
     for name, logits in (("before", before), ("after", after)):
+        check_values(logits, name)
         if bool(torch.isnan(logits).any()):
             raise InvalidArgumentError(f"the logits {name} have NaN: no token is the likeliest")
 
@@ -87,6 +89,7 @@ def largest_scale(logits: Tensor) -> float:
         raise InvalidArgumentError(
             f"logits {tuple(logits.shape)}: expected [..., n], at least one prefix and two tokens"
         )
+    check_values(logits, "logits")
     z = logits.double()
     gap = z.logsumexp(-1) - math.log(z.shape[-1]) - z.mean(-1)
     return float((2 * gap / z.var(-1, correction=0).clamp_min(1e-30)).min())
@@ -97,6 +100,7 @@ def new_token_mass(after: Tensor, old: int) -> Tensor:
     """Probability `[...]`, float64, that logits `after` `[..., n + m]` give to columns from `old` = n on."""
     if not 0 <= old <= after.shape[-1]:
         raise InvalidArgumentError(f"old must be between 0 and the {after.shape[-1]} columns, got {old}")
+    check_values(after, "after")
     z = after.double()
     if old == after.shape[-1]:
         return torch.zeros(after.shape[:-1], dtype=torch.float64, device=after.device)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..arguments import checked
 from ..errors import InvalidArgumentError
-from .statistics import check_table
+from .statistics import check_table, check_values
 
 
 def random_positions(
@@ -34,6 +34,7 @@ def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
 
 def energy_share(rows: Tensor, basis: Tensor) -> float:
     """Share of the energy (squared length) of `rows` `[V, D]` in the span of orthonormal `basis` `[r, D]`."""
+    check_values(rows, "rows")
     return float((rows @ basis.T).square().sum() / rows.square().sum().clamp_min(1e-30))
 
 

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from ..arguments import Count, checked
 from ..errors import InvalidArgumentError
 from ..modes import evaluating
+from .statistics import check_values
 
 _NO_LIMIT = 1 << 30
 """Tokenizers without a maximum length have a larger one, such as T5's of 10^30."""
@@ -23,6 +24,7 @@ def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
 
     Texts are cut off where the tokenizer's maximum length, or the model's number of positions, ends. Dropout
     is off."""
+    check_values(next(model.parameters()), type(model).__name__)
     longest = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
     for module in model.modules():  # RoBERTa's kind counts its positions from behind the padding id
         padding = getattr(getattr(module, "position_embeddings", None), "padding_idx", None)
@@ -60,6 +62,8 @@ def retrieval_accuracy(queries: Tensor, candidates: Tensor) -> float:
         raise InvalidArgumentError(
             f"queries {tuple(queries.shape)} and candidates {tuple(candidates.shape)}: expected pairs of rows"
         )
+    for name, x in (("queries", queries), ("candidates", candidates)):
+        check_values(x, name)
     if not bool(torch.isfinite(queries).all() and torch.isfinite(candidates).all()):
         raise InvalidArgumentError("queries or candidates have NaN or infinite entries")
     ours, theirs = (normalize(x.float(), dim=1) for x in (queries, candidates))

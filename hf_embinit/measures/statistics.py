@@ -83,9 +83,16 @@ class EmbeddingStatistics:
         return dataclasses.asdict(self)
 
 
+def check_values(x: Tensor, name: str) -> None:
+    """Raises `InvalidArgumentError` for a tensor on the meta device, which has a shape alone."""
+    if x.is_meta:
+        raise InvalidArgumentError(f"{name} is on the meta device, so it has no values: load the model first")
+
+
 @checked
 def check_table(x: Tensor, name: str = "weight") -> None:
     """Raises `InvalidArgumentError` unless `x` is a non-empty, finite, floating-point `[N, D]` tensor."""
+    check_values(x, name)
     if x.ndim != 2 or 0 in x.shape or not x.is_floating_point():
         raise InvalidArgumentError(
             f"{name} must be a non-empty floating-point table [N, D], got {x.dtype} of shape {tuple(x.shape)}"

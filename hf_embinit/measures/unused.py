@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..arguments import checked
 from ..errors import InvalidArgumentError
-from .statistics import row_index
+from .statistics import check_values, row_index
 
 _ITERATIONS, _VECTORS = 60, 16
 
@@ -27,6 +27,7 @@ def unused_distance(
     """
     if table.ndim != 2:
         raise InvalidArgumentError(f"table must be [V, D], got shape {tuple(table.shape)}")
+    check_values(table, "table")
     ids = row_index(unused, len(table), "unused").to(table.device)
     if not len(ids):
         raise InvalidArgumentError(f"unused={list(unused)}: expected ids from 0 to {len(table) - 1}")

@@ -140,7 +140,12 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
     """
     donor = context.require("donor", method)
     if hasattr(donor, "get_input_embeddings"):
-        table = donor.get_input_embeddings().weight.detach().float().cpu()
+        table = donor.get_input_embeddings().weight.detach()
+        if table.is_meta:
+            raise InvalidArgumentError(
+                f"donor={type(donor).__name__} is on the meta device, so it has no values: load it first"
+            )
+        table = table.float().cpu()
         if len(table) < len(context.new):
             raise InvalidArgumentError(
                 f"donor={type(donor).__name__} has {len(table)} rows for {len(context.new)} new tokens: "

@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy import stats
 
+from hf_embinit import measures
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
 from hf_embinit.measures import list_metrics, load_metric, metric_path
 from hf_embinit.measures.bleu import corpus_bleu
@@ -280,3 +281,36 @@ def test_numbers_whose_powers_overflow_and_rows_that_are_none_are_refused():
     for rows in (None, ["a"], [object()]):
         with pytest.raises(InvalidArgumentError, match="rows must be row indices"):
             row_index(rows, 3)
+
+
+ROWS = torch.randn(20, 8, generator=torch.Generator().manual_seed(0))
+
+
+def draw() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        measures.check_table,
+        measures.embedding_statistics,
+        lambda x: measures.knn_match_similarity(ROWS, x, k=2),
+        lambda x: measures.absorption_curve(x, (4,), generator=draw()),
+        lambda x: next(measures.table_4_transformations(x, generator=draw())),
+        lambda x: measures.kl_divergence(ROWS, x),
+        lambda x: measures.top1_agreement(x, ROWS),
+        measures.largest_scale,
+        lambda x: measures.new_token_mass(x, 4),
+        lambda x: measures.position_channel(ROWS, x, scale=1.0, generator=draw()),
+        lambda x: measures.probe_positions(x, ROWS, torch.zeros(20).long(), generator=draw()),
+        measures.position_span,
+        lambda x: measures.energy_share(x, ROWS),
+        lambda x: measures.retrieval_accuracy(ROWS, x),
+        lambda x: measures.mean_pooled(torch.nn.Embedding(2, 2, device="meta"), None, ["a"]),
+        lambda x: measures.unused_distance(x, [1]),
+    ],
+)
+def test_a_table_without_values_is_said(measure) -> None:
+    with pytest.raises(InvalidArgumentError, match="is on the meta device, so it has no values: load the"):
+        measure(ROWS.to("meta"))

@@ -382,6 +382,15 @@ def test_a_donor_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     assert_same(before, state(m, old, new))
 
 
+def test_a_donor_without_values_is_refused() -> None:
+    m, old = made("gpt2")
+    new = tokenizer("byte_level", 400)
+    before = state(m, old, new)
+    with pytest.raises(InvalidArgumentError, match="donor=LlamaForCausalLM is on the meta device"):
+        hf_embinit.replace_tokenizer(m, old, new, donor=model("llama", 400).to("meta"))
+    assert_same(before, state(m, old, new))
+
+
 def test_tokenizers_without_a_common_token_are_refused() -> None:
     old, new = word_pieces("the", "cat"), word_pieces("der", "hund")
     m = model("bert", len(old))
