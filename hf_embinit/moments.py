@@ -155,7 +155,8 @@ def _blocks(weights: Tensor, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def _normal(rows: int, columns: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    return torch.randn(rows, columns, generator=generator, device=generator.device).to(device)
+    z = torch.randn(rows, columns, generator=generator, dtype=torch.float32, device=generator.device)
+    return z.to(device)
 
 
 def _row_weights(x: Tensor, rows: Tensor | None) -> Tensor:
@@ -163,8 +164,9 @@ def _row_weights(x: Tensor, rows: Tensor | None) -> Tensor:
     if x.shape[0] == 0 or (rows is not None and rows.numel() == 0):
         raise InvalidArgumentError("no row to take the mean of: the table is empty or every row is left out")
     if rows is None:
-        return torch.ones(x.shape[0], device=x.device)
-    return torch.zeros(x.shape[0], device=x.device).index_fill_(0, rows.to(x.device), 1.0)
+        return torch.ones(x.shape[0], dtype=torch.float32, device=x.device)
+    zeros = torch.zeros(x.shape[0], dtype=torch.float32, device=x.device)
+    return zeros.index_fill_(0, rows.to(x.device), 1.0)
 
 
 def balanced_shares(num_rows: int, ids: Tensor, num_old: int, *, generator: torch.Generator) -> Tensor:

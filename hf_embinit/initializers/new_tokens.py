@@ -198,7 +198,7 @@ def _old_id(context: InitContext, name: str | int) -> int:
 def _means_of(context: InitContext, pieces: list[list[int]]) -> Tensor:
     """Rows that are the means of the old rows `pieces`; the mean of all usable ones where it is empty."""
     existing: Tensor = context.require("existing", "these rows")
-    rows = torch.empty(context.shape, device=existing.device)
+    rows = torch.empty(context.shape, dtype=torch.float32, device=existing.device)
     by_length: dict[int, list[int]] = {}
     for i, ids in enumerate(pieces):
         by_length.setdefault(len(ids), []).append(i)
@@ -285,7 +285,7 @@ def least_squares(
     x_mean, y_mean = (torch.zeros(t.shape[1], dtype=torch.float64) for t in (sources, targets))
     for x, y in blocks():
         x_mean, y_mean = x_mean + x.sum(0) / n, y_mean + y.sum(0) / n
-    xx, xy, yy = torch.zeros(1), torch.zeros(1), 0.0
+    xx, xy, yy = x_mean.new_zeros(1), x_mean.new_zeros(1), 0.0
     for x, y in blocks():
         x, y = x - x_mean, y - y_mean
         xx, xy, yy = xx + x.T @ x, xy + x.T @ y, yy + float(y.square().sum())

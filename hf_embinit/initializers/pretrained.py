@@ -21,7 +21,7 @@ from ..tokens import align
 from ..vectors import PretrainedVectors
 from .context import InitContext
 from .orthogonal import Turn, orthogonal_rows
-from .random import xavier_rows
+from .random import empty_rows, xavier_rows
 from .registry import Needs, register_initializer
 
 SOURCES = {
@@ -89,14 +89,14 @@ def _looked_up(context: InitContext, vectors: PretrainedVectors) -> bool:
 
 
 def _place(context: InitContext, selected: _Selected, rows: Tensor, missing: Tensor) -> Tensor:
-    table = torch.empty(context.shape)
+    table = empty_rows(context, context.shape)
     table[selected.found] = rows
     table[~selected.found] = missing
     return table
 
 
 def _normal(context: InitContext, selected: _Selected) -> Tensor:
-    missing = torch.empty(context.num_rows - len(selected.rows), context.embedding_dim)
+    missing = empty_rows(context, (context.num_rows - len(selected.rows), context.embedding_dim))
     return missing.normal_(selected.mean, selected.std, generator=context.generator)
 
 

@@ -11,11 +11,16 @@ from .context import InitContext
 from .registry import register_initializer
 
 
+def empty_rows(context: InitContext, shape: tuple[int, int]) -> Tensor:
+    """Rows to draw into, whatever dtype and device new tensors have by default."""
+    return torch.empty(shape, dtype=torch.float32, device=context.generator.device)
+
+
 def xavier_rows(context: InitContext, num_rows: int | None = None) -> Tensor:
     """`[num_rows, D]` draws from the Xavier-uniform distribution of the whole `[N, D]` table of `context`."""
     bound = xavier_bound(context.num_embeddings, context.embedding_dim)
-    rows = torch.empty(context.num_rows if num_rows is None else num_rows, context.embedding_dim)
-    return rows.uniform_(-bound, bound, generator=context.generator)
+    shape = (context.num_rows if num_rows is None else num_rows, context.embedding_dim)
+    return empty_rows(context, shape).uniform_(-bound, bound, generator=context.generator)
 
 
 @register_initializer(
@@ -35,10 +40,10 @@ def xavier(context: InitContext) -> Tensor:
 def normal(context: InitContext, *, mean: float = 0.0, std: NotNegative | None = None) -> Tensor:
     """Normal rows; `std` defaults to the model's own `initializer_range`."""
     std = context.initializer_range if std is None else std
-    return torch.empty(context.shape).normal_(mean, std, generator=context.generator)
+    return empty_rows(context, context.shape).normal_(mean, std, generator=context.generator)
 
 
 @register_initializer("zeros", summary="all zeros", reference="Hewitt 2021 (a control)")
 def zeros(context: InitContext) -> Tensor:
     """Rows of zeros."""
-    return torch.zeros(context.shape)
+    return empty_rows(context, context.shape).zero_()

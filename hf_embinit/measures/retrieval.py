@@ -32,7 +32,7 @@ def mean_pooled(model: Any, tokenizer: Any, texts: Sequence[str], *, batch_size:
     longest = min(longest, tokenizer.model_max_length)
     cut = {"truncation": True, "max_length": longest} if longest < _NO_LIMIT else {}
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
-    made = torch.zeros(len(texts), model.config.hidden_size)
+    made = torch.zeros(len(texts), model.config.hidden_size, dtype=torch.float32)
     for first in range(0, len(texts), batch_size):
         part = order[first : first + batch_size]
         batch = tokenizer(

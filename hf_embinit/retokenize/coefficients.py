@@ -133,7 +133,7 @@ class Coefficients:
         steps = torch.where(there, int(step), int(Step.NONE))
         indptr = torch.zeros(len(old_ids) + 1, dtype=torch.int64)
         indptr[1:] = there.cumsum(0)
-        ones = torch.ones(int(there.sum()))
+        ones = torch.ones(int(there.sum()), dtype=torch.float32)
         return cls(indptr, old_ids[there], ones, (len(old_ids), num_old), steps)
 
     def or_else(self, other: Coefficients) -> Coefficients:
@@ -148,7 +148,7 @@ class Coefficients:
         indptr = torch.zeros(len(counts) + 1, dtype=torch.int64)
         indptr[1:] = counts.cumsum(0)
         indices = torch.empty(int(indptr[-1]), dtype=torch.int64)
-        values = torch.empty(int(indptr[-1]))
+        values = torch.empty(int(indptr[-1]), dtype=torch.float32)
         for one, rows in ((self, ~where), (other, where)):
             taken = rows.repeat_interleave(one.indptr.diff())
             place = rows.repeat_interleave(counts)
@@ -192,7 +192,9 @@ class Coefficients:
     def heaviest(self) -> Tensor:
         """The old token with the greatest weight in each row, `[V']`: the first of equals, -1 for none."""
         new_ids = self.new_ids
-        most = torch.full((self.shape[0],), -torch.inf).scatter_reduce(0, new_ids, self.values, "amax")
+        most = torch.full((self.shape[0],), -torch.inf, dtype=torch.float32).scatter_reduce(
+            0, new_ids, self.values, "amax"
+        )
         there = self.values == most[new_ids]
         found = torch.full((self.shape[0],), self.shape[1])
         found = found.scatter_reduce(0, new_ids[there], self.indices[there], "amin")

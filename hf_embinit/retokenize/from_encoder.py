@@ -63,7 +63,7 @@ def _by_pieces(context: RetokenizeContext, old: Tensor, new: Tensor, temperature
         known = [j for j in pieces if j not in context.old.special]
         if not known:
             continue
-        lengths = torch.tensor([float(max(1, len(context.old.forms[j].bytes))) for j in known])
+        lengths = torch.tensor([max(1, len(context.old.forms[j].bytes)) for j in known]).float()
         cosines = cosine_similarity(new[i][None], old[known], dim=1)
         weights = (torch.softmax(cosines / temperature, 0) + lengths / lengths.sum()) / 2
         for j, weight in zip(known, weights.tolist(), strict=True):

@@ -90,7 +90,7 @@ def with_overlap(context: RetokenizeContext, counts: Coefficients) -> Coefficien
     return Coefficients.from_coo(
         torch.cat([counts.new_ids, own]),
         torch.cat([counts.indices, context.overlap[own]]),
-        torch.cat([counts.values, torch.ones(len(own))]),
+        torch.cat([counts.values, torch.ones(len(own), dtype=torch.float32)]),
         context.shape,
     )
 
@@ -98,7 +98,7 @@ def with_overlap(context: RetokenizeContext, counts: Coefficients) -> Coefficien
 def without_small(made: Coefficients, min_share: float) -> Coefficients:
     """The weights of at least `min_share`, or a row's largest where that is smaller, over their new sum."""
     rows = made.new_ids
-    largest = torch.zeros(made.shape[0]).scatter_reduce_(0, rows, made.values, "amax")
+    largest = torch.zeros(made.shape[0], dtype=torch.float32).scatter_reduce_(0, rows, made.values, "amax")
     kept = made.values >= largest.clamp_max(min_share)[rows]
     return Coefficients.from_coo(rows[kept], made.indices[kept], made.values[kept], made.shape).normalised()
 

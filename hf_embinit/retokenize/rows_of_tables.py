@@ -80,7 +80,7 @@ def _moments(old: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
 def _draw(made: Tensor, rows: Tensor, mean: Tensor, std: Tensor, generator: torch.Generator) -> None:
     width = made.shape[1]
     for part in rows.split(max(1, _BLOCK_ENTRIES // max(1, width))):
-        noise = torch.randn(len(part), width, generator=generator).to(mean.device)
+        noise = torch.randn(len(part), width, generator=generator, dtype=torch.float32).to(mean.device)
         made[part.to(made.device)] = (noise * std.float() + mean.float()).to(made.dtype)
 
 

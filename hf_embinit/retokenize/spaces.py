@@ -82,7 +82,7 @@ def token_vectors(tokens: TokenTexts, vectors: PretrainedVectors) -> Tensor:
             plain=tokens.added - tokens.special,
             lowercase_fallback=vectors.family == "words",
         )
-    made = torch.zeros(len(tokens), vectors.dim)
+    made = torch.zeros(len(tokens), vectors.dim, dtype=torch.float32)
     made[rows >= 0] = vectors.matrix[rows[rows >= 0]]
     return made
 
@@ -103,8 +103,9 @@ def subword_vectors(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Ten
             rows.extend([row] * len(found))
     key = np.unique(np.asarray(ids, dtype=np.int64) * len(vectors) + np.asarray(rows, dtype=np.int64))
     token, word = torch.from_numpy(key // len(vectors)), torch.from_numpy(key % len(vectors))
-    weights = 1 / (word + 1.0) if words == "rank" else torch.ones(len(word))
-    made, total = torch.zeros(len(tokens), vectors.dim), torch.zeros(len(tokens))
+    weights = 1 / (word.float() + 1) if words == "rank" else torch.ones_like(word, dtype=torch.float32)
+    made = torch.zeros(len(tokens), vectors.dim, dtype=torch.float32)
+    total = torch.zeros(len(tokens), dtype=torch.float32)
     for part in torch.arange(len(token)).split(max(1, 2**24 // vectors.dim)):
         made.index_add_(0, token[part], vectors.matrix[word[part]] * weights[part, None])
         total.index_add_(0, token[part], weights[part])
@@ -121,7 +122,7 @@ def word_space(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Tensor:
     if vectors is None or vectors.report.get("format") != "fasttext":
         vectors = load_vectors(spec)  # word2vec's .bin, too: sub-words are read off all of its words
     row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
-    made = torch.zeros(len(tokens), vectors.dim)
+    made = torch.zeros(len(tokens), vectors.dim, dtype=torch.float32)
     if vectors.report.get("format") == "fasttext":
         rows = torch.tensor([row_of.get(text, -1) if text else -1 for text in texts])
         made[rows >= 0] = vectors.matrix[rows[rows >= 0]]
@@ -185,7 +186,7 @@ def encoder_space(tokens: TokenTexts, encoder: str | PathLike[str]) -> Tensor:
     model, tokenizer = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
     texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
     places = [i for i, text in enumerate(texts) if text]
-    made = torch.zeros(len(texts), model.config.hidden_size)
+    made = torch.zeros(len(texts), model.config.hidden_size, dtype=torch.float32)
     made[places] = mean_pooled(model, tokenizer, [texts[i] for i in places], batch_size=256)
     return made
 
@@ -217,7 +218,7 @@ def glove_of_ids(
             f"tokens seen {given['min_count']} times; give more text"
         )
     vectors = train_glove(named, dim=dim, seed=seed, progress=False, name="tokens", **given)
-    made = torch.zeros(size, dim)
+    made = torch.zeros(size, dim, dtype=torch.float32)
     made[torch.tensor([int(token) for token in vectors.tokens])] = vectors.matrix
     return made
 

@@ -292,8 +292,9 @@ def _initial_tables(
     v: int, dim: int, generator: torch.Generator, device: str | torch.device
 ) -> tuple[Tensor, Tensor]:
     """The tables `[w, b, 1]` and `[c, 1, d]`, both `[V, D + 2]`."""
-    words, contexts = ((torch.rand(v, dim + 1, generator=generator) - 0.5) / (dim + 1) for _ in range(2))
-    one = torch.ones(v, 1)
+    drawn = (torch.rand(v, dim + 1, dtype=torch.float32, generator=generator) for _ in range(2))
+    words, contexts = ((table - 0.5) / (dim + 1) for table in drawn)
+    one = torch.ones(v, 1, dtype=torch.float32)
     words = torch.cat([words, one], dim=1)
     contexts = torch.cat([contexts[:, :dim], one, contexts[:, dim:]], dim=1)
     return words.to(device), contexts.to(device)

@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+import torch
+
 from hf_embinit.tables import EmbeddingTables
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Inside, new tensors are of this dtype, as in scripts that build a model in it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def assert_consistent(tables: EmbeddingTables) -> None:

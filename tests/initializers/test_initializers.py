@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from builders.tables import default_dtype
 from scipy import stats
 
 from hf_embinit.errors import InvalidArgumentError
@@ -51,6 +52,14 @@ def test_shape_dtype_generator_and_global_random_state(name, global_rng_untouche
     assert torch.equal(rows, record.fn(context(1)))
     if name != "zeros":
         assert not torch.equal(rows, record.fn(context(2)))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_are_the_same_whatever_the_default_dtype(name) -> None:
+    fn, given = get_initializer(name).fn, context(1)
+    with default_dtype(torch.bfloat16):
+        rows = fn(given)
+    assert rows.dtype == torch.float32 and torch.equal(rows, fn(context(1)))
 
 
 def p_value(values: torch.Tensor, distribution: str, *args: float) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from builders.tables import default_dtype
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.initializers import InitContext, get_initializer, list_initializers
@@ -170,6 +171,9 @@ def test_every_row_initializer_keeps_to_its_generator(record, global_rng_untouch
     words = PretrainedVectors(
         ["king", "man", "of"], torch.randn(3, 4, generator=torch.Generator().manual_seed(2)), "v"
     )
-    made = [record.fn(context([" king", " kingdom"], vectors=words), **options) for _ in range(2)]
+    contexts = [context([" king", " kingdom"], vectors=words) for _ in range(3)]
+    made = [record.fn(one, **options) for one in contexts[:2]]
     assert made[0].shape == (2, 8) and made[0].dtype == torch.float32
     assert torch.equal(made[0], made[1]) and torch.isfinite(made[0]).all()
+    with default_dtype(torch.bfloat16):
+        assert torch.equal(record.fn(contexts[2], **options), made[0])

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 from builders.command_line import embinit, load, save_bert
+from builders.tables import default_dtype
 from builders.tiny_tokenizers import logits, model, texts, tokenizer
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, VocabularyWarning
-from hf_embinit.initializers import list_initializers
 from hf_embinit.tables import EmbeddingTables
 from hf_embinit.vectors import PretrainedVectors
 
@@ -53,7 +53,7 @@ def given(name: str, words: Any) -> dict[str, Any]:
     }.get(name, {})  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [r.name for r in list_initializers(purpose="tokenizer")])
+@pytest.mark.parametrize("name", [r.name for r in hf_embinit.list_initializers(purpose="tokenizer")])
 def test_every_method_makes_rows_of_added_tokens_and_moves_nothing_else(name: str) -> None:
     m, words = model("llama", 320), tokenizer("byte_level")
     tables, size, ids = EmbeddingTables(m), len(words), torch.tensor([[5, 6, 7]])
@@ -76,6 +76,18 @@ def test_every_method_makes_rows_of_added_tokens_and_moves_nothing_else(name: st
     assert sum(steps.values()) == 2, steps
     if name not in ("fvt", "random", "reinit", "tokalign"):
         assert steps == {"method": 2}, steps
+
+
+@pytest.mark.parametrize("name", [r.name for r in hf_embinit.list_initializers(purpose="tokenizer")])
+def test_rows_are_the_same_whatever_the_default_dtype(name: str) -> None:
+    made, options = [], given(name, tokenizer("byte_level"))
+    for dtype in (torch.float32, torch.bfloat16):
+        m, words = model("llama", 320), tokenizer("byte_level")
+        with default_dtype(dtype), warnings.catch_warnings():
+            warnings.simplefilter("ignore", VocabularyWarning)
+            hf_embinit.expand_vocabulary(m, words, WORDS, name, prefixes=(), **options)
+        made.append(m.state_dict())
+    assert all(torch.equal(value, made[1][key]) for key, value in made[0].items())
 
 
 def test_pieces_are_the_same_as_of_subword_mean_and_biases_follow() -> None:
