@@ -302,7 +302,7 @@ class _Maker:
             context.padding_row = table.padding_index
         else:
             old = self.tables.read_old(table, plan)
-            context.num_embeddings = plan.new_num + max(table.extra_rows, 0)
+            context.num_embeddings = plan.new_num + table.rows_beyond
             context.generator = self._generator(table.name, ids[0])
             tokens = None if reading is None else reading.old.tokens
             left_out = unusable_rows(

@@ -74,7 +74,7 @@ class Request:
                 f"the tables keep their {plan.old_num} rows, though {plan.new_num} were asked for: {reason}; "
                 f"patch(shrink='allow') cuts them off"
             )
-            plan = tables.plan(side=plan.side)
+            plan = replace(tables.plan(side=plan.side), asked=plan.asked)
         ids = self._ids(tables, plan)
         old = self._old_tokenizer(plan, ids)
         overrides = self._overrides(ids)

@@ -17,7 +17,7 @@ from ..errors import UnsupportedModelError
 from ..tokens import Side
 from .elsewhere import BEFORE, is_sharded
 from .stored_rows import StoredRows
-from .table import Location, Table, TiedTensor, shape_of, tied_tensors
+from .table import ExtraRows, Location, Table, TiedTensor, shape_of, tied_tensors
 
 _HEAD_NAMES = re.compile(
     r"head|decoder|predictions|proj|embed_out|generator|cls|pred_layer|lm_loss|logits|output"
@@ -28,14 +28,14 @@ _OTHER_EMBEDDINGS = re.compile(r"pos|type|segment|wpe|bucket|relative|lang|time|
 TARGET_PREFIXES = ("decoder", "tgt", "target")
 """How names of the target side's vocabulary size begin."""
 
-EXTRA_ROWS = {
-    "cpmant": "moves",
-    "kyutai_speech_to_text": "moves",
-    "moshi": "moves",
-    "mllama": "stays",
-    "mllama_text_model": "stays",
-    "molmo2_text": "stays",
-    "molmo2": "stays",
+EXTRA_ROWS: dict[str, ExtraRows] = {
+    "cpmant": "moving",
+    "kyutai_speech_to_text": "moving",
+    "moshi": "moving",
+    "mllama": "fixed",
+    "mllama_text_model": "fixed",
+    "molmo2_text": "fixed",
+    "molmo2": "fixed",
 }
 """Model types whose input table has rows beyond `vocab_size`. Prompt and start rows are looked up at
 `vocab_size + i` and move when the vocabulary grows; rows of image tokens have ids of their own and stay."""
@@ -336,9 +336,10 @@ def _count_extra_rows(model: PreTrainedModel, tables: list[Table]) -> None:
         size = min(t.num_embeddings for t in of_side)
         if policy is not None:
             size = min(size, config.vocab_size)
+        padded = size == getattr(config, "unpadded_vocab_size", None)  # Inkling 2: the head's rows, no more
         for table in of_side:
             table.extra_rows = table.num_embeddings - size
-            table.extra_rows_move = policy == "moves"
+            table.extra_rows_are = policy or ("padding" if padded else "fixed")
 
 
 def _per_layer_tables(
@@ -388,9 +389,10 @@ def _attach_biases(tensors: dict[int, TiedTensor], tables: list[Table], head: An
 
 
 def _is_bias(tied: TiedTensor, rows: int) -> bool:
+    """Whether a tensor adds to the logits by token, or scales them (Dory): an entry a row in either case."""
     shape = shape_of(tied.tensor)
     line = len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)
-    named = any("bias" in location.attribute for location in tied.locations)
+    named = any("bias" in p.attribute or p.attribute == "logit_scale" for p in tied.locations)
     return line and named and shape[-1] == rows and tied.tensor.is_floating_point()
 
 

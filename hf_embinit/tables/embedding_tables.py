@@ -178,7 +178,8 @@ class EmbeddingTables:
         for table in tables:
             self._require_values(table)
             if table.tied_to is None:
-                first = old if table.extra_rows_move or table.extra_rows < 0 else table.num_embeddings
+                behind = table.extra_rows_are == "fixed" and table.extra_rows > 0
+                first = table.num_embeddings if behind else old
                 plan.new_rows[table.name] = range(first, max(first, first + new - old))
         for tied in (*(tied for tied, _, _ in self._resized(side)), *self.companions):
             self.elsewhere.check(tied)
@@ -285,7 +286,8 @@ class EmbeddingTables:
         """Tables and biases of a side, with their extra rows, and whether these move."""
         resized: dict[int, tuple[TiedTensor, int, bool]] = {}
         for table in self.of_side(side):
-            resized.setdefault(id(table.tied), (table.tied, table.extra_rows, table.extra_rows_move))
+            extra = table.rows_beyond or min(table.extra_rows, 0)
+            resized.setdefault(id(table.tied), (table.tied, extra, table.extra_rows_are == "moving"))
             resized.update({id(tied): (tied, 0, False) for tied in table.bias})
         return list(resized.values())
 
@@ -306,10 +308,12 @@ class EmbeddingTables:
     def _new_sizes(self, plan: ResizePlan) -> Iterator[tuple[object, str, int | None]]:
         """Attributes of modules, tables and configs that hold a number of tokens, with new values."""
         old, new, tables = plan.old_num, plan.new_num, self.of_side(plan.side)
+        padded = next((t.num_embeddings for t in tables if t.extra_rows_are == "padding"), old)
+        size = padded if new == old else new
         for table in tables:
-            rows = table.num_embeddings if new == old else new + max(table.extra_rows, 0)
+            rows = table.num_embeddings if new == old else new + table.rows_beyond
             if new != old:
-                yield table, "extra_rows", max(table.extra_rows, 0)
+                yield table, "extra_rows", table.rows_beyond
             names = ("in_features",) if table.transposed else ("num_embeddings", "out_features", "num_")
             for module in (location.module for location in table.tied.locations):
                 yield from ((module, n, rows) for n in names if isinstance(getattr(module, n, None), int))
@@ -322,11 +326,11 @@ class EmbeddingTables:
                     continue
                 if key == "unpadded_vocab_size":  # logits beyond it are cut off
                     yield holder, key, min(max(value, plan.asked or value), new)
-                elif value == old or key == "vocab_size_per_layer_input":
-                    yield holder, key, new
+                elif value in (old, padded) or key == "vocab_size_per_layer_input":
+                    yield holder, key, size
         if plan.side == "shared":  # as transformers does, whatever the config said before
-            yield self.model.config.get_text_config(), "vocab_size", new
-            yield self.model, "vocab_size", new
+            yield self.model.config.get_text_config(), "vocab_size", size
+            yield self.model, "vocab_size", size
 
     def _size_holders(self) -> list[tuple[object, set[Side]]]:
         """Modules that contain a table, and their configs, with the sides of those tables."""

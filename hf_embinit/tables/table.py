@@ -90,6 +90,9 @@ class TiedTensor:
             held[location.attribute] = tensor  # type: ignore[assignment]
 
 
+ExtraRows = Literal["fixed", "moving", "padding"]
+
+
 @dataclass(eq=False)
 class Table:
     """One matrix with a row a token. Tied tables share their tensor: `tied_to` names the input table."""
@@ -103,10 +106,16 @@ class Table:
     extra_rows: int = 0
     """Rows beyond the vocabulary (Mllama has 8); negative when the table covers only a part of it (Gemma 3n).
     """
-    extra_rows_move: bool = False
-    """Whether these rows are addressed from the end of the vocabulary, so that they move when it grows."""
+    extra_rows_are: ExtraRows = "fixed"
+    """What they are: rows with ids of their own, which stay; rows that are addressed from the end of the
+    vocabulary, so that they move when it grows; or padding, which a resize drops."""
     location: Location | None = None
     """The location for this role, when the tensor has several."""
+
+    @property
+    def rows_beyond(self) -> int:
+        """Rows beyond the vocabulary that are there after a resize, too."""
+        return 0 if self.extra_rows_are == "padding" else max(self.extra_rows, 0)
 
     @property
     def name(self) -> str:

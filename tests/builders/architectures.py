@@ -21,6 +21,7 @@ TASKS = {
 
 SIZES = {
     **dict.fromkeys(("vocab_size", "src_vocab_size", "tgt_vocab_size", "vocab_size_per_layer_input"), VOCAB),
+    "unpadded_vocab_size": VOCAB,
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "embedding_size", "emb_dim", "embed_dim"), 32),
     **dict.fromkeys(("input_embedding_size", "output_embedding_size", "backbone_hidden_size"), 32),
     **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers"), 2),

@@ -364,7 +364,7 @@ def test_extra_rows_stay_behind_the_vocabulary() -> None:
     tables = EmbeddingTables(model)
     table, size = tables.input_tables[0], tables.vocab_size()
     old = tables.read(table).clone()
-    assert (table.extra_rows, table.extra_rows_move) == (8, False)
+    assert (table.extra_rows, table.extra_rows_are) == (8, "fixed")
     tables.resize(size + 5)
     assert torch.equal(tables.read(table)[: size + 8], old)
     assert (table.num_embeddings, model.lm_head.weight.shape[0]) == (size + 13, size + 5)
