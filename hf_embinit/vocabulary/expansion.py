@@ -106,7 +106,8 @@ def expand_vocabulary(
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
     _check_model(tables.model, tokenizer, len(checked.old.tokens), old_rows, side)
-    plan = tables.plan(max(old_rows, max(checked.ids) + 1), pad_to_multiple_of, side)
+    asked = max(checked.ids) + 1
+    plan = replace(tables.plan(max(old_rows, asked), pad_to_multiple_of, side), asked=asked)
     plans = _plan(request, checked, old_rows, filler)
     report = ExpansionReport(
         init=init, seed=seed, options=dict(options), tokens=plans, dry_run=dry_run,
