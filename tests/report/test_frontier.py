@@ -84,6 +84,32 @@ def test_training_leaves_the_channel_of_sst2_as_it_was():
     assert (in_percent(emptied), in_percent(control)) == (("0.0", "0.2"), ("29.8", "29.2"))
 
 
+@pytest.mark.parametrize(
+    ("value", "difference", "quoted"),
+    [
+        ("BLEU", "emptied-1 - xavier-1", "-1.54 BLEU (-2.59 to -0.49)"),
+        ("BLEU", "emptied-1 - glove_xavier-1", "(-0.91, -2.69 to 0.87)"),
+        ("BLEU", "emptied-1 - glove-1", "3.0 behind it (1.7 to 4.3)"),
+        ("Val. loss", "emptied-1 - glove_xavier-1", "+0.004 on `glove_xavier`, -0.025 to 0.032"),
+        ("Val. loss", "emptied-1 - xavier-1", "-0.005 on `xavier`, -0.021 to 0.011"),
+    ],
+)
+def test_intervals_of_trained_multi30k_are_those_of_the_table(value, difference, quoted):
+    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    numbers_of = rf"^\| Multi30k, trained \| {difference} \| {value} \| (.*?) \| (.*?) to (.*?) \|"
+    (row,) = re.findall(numbers_of, table, re.MULTILINE)
+    said = re.findall(r"[-+]?\d+\.\d+", quoted)
+    rounding = 0.51 * 10 ** -len(said[0].partition(".")[2])
+    assert [float(n) for n in said] == pytest.approx([float(number) for number in row], abs=rounding)
+    page = " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert quoted in page.partition("### Multi30k, trained")[2]
+
+
+def test_training_fills_the_channel_of_multi30k():
+    assert in_percent(in_positions("translate/multi30k", "glove_orthogonal", None)) == ("0.0", "4.6")
+    assert "from 0.0% to 4.6% of the tables" in (COMMITTED / "README.md").read_text(encoding="utf-8")
+
+
 def in_positions(runs, init, options):
     """What trained tables hold in the positions' span, before and after, with positions as published."""
     found = []
@@ -112,6 +138,8 @@ def in_percent(found):
         ("SST-2, trained", "anti-0.2 - random-0.2", "0.8 ahead of the control (0.0 to 1.7)"),
         ("SST-2, frozen", "emptied-1 - glove_xavier-1", "+1.8 (-10.7 to 14.2)"),
         ("SST-2, frozen", "emptied-0.2 - glove_xavier-0.2", "-0.8 (-2.2 to 0.7)"),
+        ("SST-2, frozen", "anti-1 - random-1", "2.8 below it (1.8 to 3.8)"),
+        ("SST-2, frozen", "random-1 - emptied-1", "+0.8 on `glove_orthogonal` (-6.2 to 7.9)"),
     ],
 )
 def test_intervals_of_sst2_are_those_of_the_table(column, difference, quoted):
@@ -281,10 +309,12 @@ def test_the_committed_pages_say_what_the_record_says():
         if " / " not in line:
             shown = re.findall(r"\d+\.\d \(\d+\.\d\)", line)
             rows = trained.splitlines()
-            if "Multi30k" in page.split(line)[0].rpartition("\n### ")[2].splitlines()[0]:
+            section = page.split(line)[0].rpartition("\n### ")[2].splitlines()[0]
+            if "Multi30k" in section:
                 cells = re.findall(r"\d+\.\d+ \(\d+\.\d+\)", line)  # BLEU and loss
-                halved = [row for row in rows if row.startswith("| factor 0.5: ")]
-                assert any(all(cell in row for cell in cells) for row in halved), line
+                factor = "0.5" if "frozen" in section else "1"
+                of_factor = [row for row in rows if row.startswith(f"| factor {factor}: ")]
+                assert any(all(cell in row for cell in cells) for row in of_factor), line
             elif "trained | factor 1 |" in page.split(line)[0].rpartition("\n| tables")[2]:
                 for factor, cell in zip(("1", "0.5", "0.2", "0.1"), shown, strict=True):
                     assert any(f"| factor {factor}: " in row and cell in row for row in rows), line
