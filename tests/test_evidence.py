@@ -182,6 +182,8 @@ def check_quoted(table: str, task: str, difference: str, told: str, quoted: str)
         ("zhang8", "MRPC", "last6 - base", "agrees", "-0.041 (-0.066 to -0.016; -0.04)"),
         ("zhang8", "CoLA", "every2 - base", "agrees", "-0.128 (-0.212 to -0.045; -0.19)"),
         ("zhang8", "CoLA", "clean - last6", "disagrees", "+0.109 (0.093 to 0.125; -0.41)"),
+        ("magnitude", "STS-B", "embeddings - clean", "", "-0.041 (-0.062 to -0.020)"),
+        ("magnitude", "MRPC", "embeddings - clean", "", "+0.002 (-0.009 to 0.012)"),
         ("magnitude", "MRPC", "variance - clean", "", "+0.001 (-0.001 to 0.002)"),
         ("magnitude", "STS-B", "variance - clean", "", "-0.056 (-0.117 to 0.005)"),
         ("magnitude", "MRPC", "magnitude - clean", "", "+0.001 (-0.001 to 0.003)"),
