@@ -1,19 +1,17 @@
-"""`patch`, `unpatch`, `patched`: transformers' own calls, by the registry."""
+"""`patch` and `unpatch`: transformers' own calls, by the registry, on one model."""
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import copy
 import json
 import pickle
-import threading
 import warnings
 
 import pytest
 import torch
+from builders.tables import mean_rows, uniform_rows
 from builders.tiny_models import (
-    SEQ2SEQ,
     SMALL,
     V,
     bart,
@@ -29,11 +27,7 @@ from builders.tiny_models import (
 )
 from torch import nn
 from transformers import (
-    AutoModel,
     AutoModelForCausalLM,
-    BartConfig,
-    BertConfig,
-    BertForMaskedLM,
     GPT2Config,
     IBertConfig,
     IBertForMaskedLM,
@@ -41,27 +35,13 @@ from transformers import (
     LlamaForCausalLM,
     MobileBertConfig,
     MobileBertForMaskedLM,
-    PreTrainedModel,
     ViTConfig,
     ViTModel,
 )
 
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.manifest import read_manifest, record_event
-from hf_embinit.moments import xavier_bound
 from hf_embinit.patching import patch, patched, unpatch
-from hf_embinit.tables import EmbeddingTables
-
-
-def mean_rows(model: PreTrainedModel, old: int = V) -> bool:
-    """Whether every table has the mean of its first `old` rows after them (the padding row left out)."""
-    tables = EmbeddingTables(model)
-    for table in tables.own_tables:
-        rows = tables.read(table)
-        usable = [i for i in range(old) if i != table.padding_index]
-        if not torch.allclose(rows[old:], rows[usable].mean(0).expand(len(rows) - old, -1), atol=1e-5):
-            return False
-    return True
 
 
 def test_patch_gives_the_model_back_and_is_invisible() -> None:
@@ -337,182 +317,6 @@ def test_manifest_errors(tmp_path) -> None:
     shallow = copy.copy(config)
     record_event(shallow, "y")
     assert len(config.embinit) == 1
-
-
-def uniform_rows(model: PreTrainedModel) -> bool:
-    """Whether the input tables look like Xavier-uniform draws, the padding row being zero."""
-    for table in EmbeddingTables(model).input_tables:
-        bound = xavier_bound(table.num_embeddings, table.embedding_dim)
-        rows = table.parameter.detach()
-        if not (0.95 * bound < rows.abs().max() <= bound):
-            return False
-        if table.padding_index is not None and rows[table.padding_index].any():
-            return False
-    return True
-
-
-CONFIGS = [
-    BertConfig(**SMALL),
-    GPT2Config(vocab_size=V, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0),
-    LlamaConfig(**SMALL),
-    BartConfig(**SEQ2SEQ),
-]
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=lambda c: c.model_type)
-def test_models_built_inside_are_initialized_by_name(config) -> None:
-    config = copy.deepcopy(config)
-    torch.manual_seed(0)
-    with patched("xavier", seed=2):
-        model = AutoModel.from_config(config)
-    assert uniform_rows(model)
-    assert [(event["event"], event["init"]) for event in read_manifest(model)] == [("initialize", "xavier")]
-    torch.manual_seed(0)
-    plain = AutoModel.from_config(copy.deepcopy(config))
-    assert not uniform_rows(plain)
-    tables = {t.name for t in EmbeddingTables(model).input_tables}
-    for name, tensor in model.named_parameters():
-        if name not in tables:
-            assert torch.equal(tensor, plain.get_parameter(name)), f"{name} changed"
-
-
-def test_patched_equals_initialize() -> None:
-    from hf_embinit.initialization import initialize
-
-    with patched("xavier", seed=5):
-        inside = BertForMaskedLM(BertConfig(**SMALL))
-    outside = bert()
-    initialize(outside, "xavier", seed=5)
-    weight = inside.bert.embeddings.word_embeddings.weight
-    assert torch.equal(weight, outside.bert.embeddings.word_embeddings.weight)
-    assert inside.cls.predictions.decoder.weight is weight
-
-
-def test_loaded_rows_are_never_initialized_again(tmp_path) -> None:
-    model = llama()
-    model.save_pretrained(tmp_path)
-    with patched("xavier"):
-        loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-        base = AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(loaded.model.embed_tokens.weight, model.model.embed_tokens.weight)
-    assert torch.equal(base.embed_tokens.weight, model.model.embed_tokens.weight)
-    assert not read_manifest(loaded)
-
-
-def test_loaded_rows_of_tokens_that_were_there_before_stay(tmp_path) -> None:
-    model, tokenizer = llama(), word_tokenizer(V - 2)
-    spread(model)
-    model.save_pretrained(tmp_path)
-    with patched("zeros", tokenizer=tokenizer):
-        tokenizer.add_tokens(["trained"])
-        loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
-        loaded.resize_token_embeddings(V)
-        assert torch.equal(loaded.model.embed_tokens.weight, model.model.embed_tokens.weight)
-        tokenizer.add_tokens(["new"])
-        loaded.resize_token_embeddings(V)
-    expected = model.model.embed_tokens.weight.clone()
-    expected[V - 1] = 0.0
-    assert torch.equal(loaded.model.embed_tokens.weight, expected)
-
-
-def test_patched_serves_helpers_that_resize(tmp_path) -> None:
-    """The model comes from elsewhere, and the helper knows nothing of us."""
-
-    def helper(model: PreTrainedModel) -> None:
-        model.resize_token_embeddings(V + 2, pad_to_multiple_of=4)
-
-    for build in (llama, bart, marian, bert):
-        model = build()
-        spread(model)
-        with patched("mean"):
-            helper(model)
-        assert mean_rows(model) and read_manifest(model)[-1]["init"] == "mean"
-        assert not vars(model).keys() & {"resize_token_embeddings", "_init_weights"}
-        model.resize_token_embeddings(V + 9)
-        assert len(read_manifest(model)) == 1
-
-
-def methods() -> dict[tuple[type, str], object]:
-    found = {}
-    classes = [PreTrainedModel]
-    for cls in classes:
-        classes.extend(c for c in cls.__subclasses__() if c not in classes)
-        for name in ("resize_token_embeddings", "resize_decoder_token_embeddings", "initialize_weights"):
-            if name in vars(cls):
-                found[cls, name] = vars(cls)[name]
-    return found
-
-
-def test_transformers_is_restored_after_exceptions_and_nesting() -> None:
-    before = methods()
-    model = llama()
-    spread(model)
-    with pytest.raises(RuntimeError, match="ours"), patched("zeros"):
-        with patched("mean"):
-            assert methods() != before
-            model.resize_token_embeddings(V + 1)
-        model.resize_token_embeddings(V + 2)
-        raise RuntimeError("ours")
-    assert methods() == before
-    assert [event["init"] for event in read_manifest(model)] == ["mean", "zeros"]
-    with patched("xavier"):
-        import transformers.models.opt.modeling_opt as opt  # a class that is imported inside
-        from transformers import OPTConfig
-
-        config = OPTConfig(
-            vocab_size=V, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, ffn_dim=24
-        )
-        inside = opt.OPTForCausalLM(config)
-    assert uniform_rows(inside) and methods().items() >= before.items()
-    assert not any(hasattr(method, "_hf_embinit_original") for method in methods().values())
-
-
-def test_threads_do_not_see_each_other() -> None:
-    before = methods()
-    barrier = threading.Barrier(3, timeout=30)
-    results: dict[str, list[str]] = {}
-    failures: list[BaseException] = []
-
-    def work(init: str | None) -> None:
-        try:
-            model = llama()
-            barrier.wait()
-            if init is None:
-                barrier.wait()
-                model.resize_token_embeddings(V + 2)
-            else:
-                with patched(init):
-                    barrier.wait()
-                    model.resize_token_embeddings(V + 2)
-            results[str(init)] = [event["init"] for event in read_manifest(model)]
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(init,)) for init in ("mean", "zeros", None)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
-    assert results == {"mean": ["mean"], "zeros": ["zeros"], "None": []}
-    assert methods() == before
-
-
-def test_a_block_that_another_context_closes_is_over_everywhere() -> None:
-    before = methods()
-
-    def block():
-        with patched("zeros"):
-            yield
-
-    generator, context = block(), contextvars.copy_context()
-    context.run(next, generator)
-    generator.close()
-    assert methods() == before
-    model = gpt2()
-    with patched("mean"):  # the methods are wrapped again
-        context.run(model.resize_token_embeddings, V + 1)
-    assert not read_manifest(model)
 
 
 def test_init_weights_of_a_patched_model_uses_the_registry(tmp_path) -> None:

@@ -32,6 +32,7 @@ __getattr__, __all__ = lazy_names(
         "statistics": (
             "EmbeddingStatistics",
             "check_table",
+            "check_values",
             "embedding_statistics",
             "position_encoding",
             "position_encoding_statistics",
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
     from .retrieval import retrieval_accuracy as retrieval_accuracy
     from .statistics import EmbeddingStatistics as EmbeddingStatistics
     from .statistics import check_table as check_table
+    from .statistics import check_values as check_values
     from .statistics import embedding_statistics as embedding_statistics
     from .statistics import position_encoding as position_encoding
     from .statistics import position_encoding_statistics as position_encoding_statistics

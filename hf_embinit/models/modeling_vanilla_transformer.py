@@ -117,11 +117,10 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         **kwargs: Any,
     ) -> Seq2SeqModelOutput | BaseModelOutput | BaseModelOutputWithPastAndCrossAttentions:
         """Source ids `[B, S]`, target ids `[B, T]` -> states `[B, T, D]`; a stack alone takes `input_ids`."""
-        cache = past_key_values if cache is None else cache
         if not self.config.is_encoder_decoder:
             stack = self.decoder if self.config.is_decoder else self.encoder
             if self.config.is_decoder:
-                kwargs |= {"cache": cache, "use_cache": use_cache}
+                kwargs |= {"past_key_values": past_key_values, "use_cache": use_cache, "cache": cache}
             return stack(
                 input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
             )
@@ -136,6 +135,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             attention_mask=decoder_attention_mask,
             encoder_hidden_states=encoder_outputs.last_hidden_state,
             encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
             cache=cache,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -286,7 +286,8 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
             encoder_outputs=encoder_outputs,
-            cache=past_key_values if cache is None else cache,
+            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -408,7 +409,8 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
             input_ids=input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            cache=past_key_values if cache is None else cache,
+            past_key_values=past_key_values,
+            cache=cache,
             inputs_embeds=inputs_embeds,
             use_cache=use_cache if labels is None else False,
             **kwargs,

@@ -29,7 +29,8 @@ def split_tokens(new: TokenTexts, ids: Sequence[int], old: TokenTexts) -> list[l
     missing = [place for place, pieces in enumerate(made) if pieces is None]
     goes_on = [new.forms[ids[place]].word_start is False for place in missing]
     texts = [_text(new, ids[place]) for place in missing]
-    whole = _known(old, [splitter.before * on + text for on, text in zip(goes_on, texts, strict=True)])
+    given = [splitter.before + text if on else text for on, text in zip(goes_on, texts, strict=True)]
+    whole = _known(old, given)
     for place, on, pieces in zip(missing, goes_on, whole, strict=True):
         made[place] = splitter.without_start(pieces) if on else pieces
     return [splitter.known(pieces or []) for pieces in made]

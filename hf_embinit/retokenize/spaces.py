@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..errors import InvalidArgumentError
-from ..measures import mean_pooled
+from ..measures import check_values, mean_pooled
 from ..tokens import align
 from ..vectors import PretrainedVectors, load_vectors, train_glove
 from .context import RetokenizeContext
@@ -142,10 +142,7 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
     donor = context.require("donor", method)
     if hasattr(donor, "get_input_embeddings"):
         table = donor.get_input_embeddings().weight.detach()
-        if table.is_meta:
-            raise InvalidArgumentError(
-                f"donor={type(donor).__name__} is on the meta device, so it has no values: load it first"
-            )
+        check_values(table, f"donor={type(donor).__name__}")
         table = table.float().cpu()
         if len(table) < len(context.new):
             raise InvalidArgumentError(

@@ -6,8 +6,12 @@ import contextlib
 from collections.abc import Iterator
 
 import torch
+from transformers import PreTrainedModel
 
+from hf_embinit.moments import xavier_bound
 from hf_embinit.tables import EmbeddingTables
+
+from .tiny_models import V
 
 
 @contextlib.contextmanager
@@ -40,3 +44,26 @@ def assert_consistent(tables: EmbeddingTables) -> None:
     for side in {t.side for t in tables.tables}:
         sizes = {t.num_embeddings - t.extra_rows for t in tables.of_side(side)}
         assert len(sizes) == 1, f"tables of the {side} vocabulary disagree on its size: {sorted(sizes)}"
+
+
+def mean_rows(model: PreTrainedModel, old: int = V) -> bool:
+    """Whether every table has the mean of its first `old` rows after them (the padding row left out)."""
+    tables = EmbeddingTables(model)
+    for table in tables.own_tables:
+        rows = tables.read(table)
+        usable = [i for i in range(old) if i != table.padding_index]
+        if not torch.allclose(rows[old:], rows[usable].mean(0).expand(len(rows) - old, -1), atol=1e-5):
+            return False
+    return True
+
+
+def uniform_rows(model: PreTrainedModel) -> bool:
+    """Whether the input tables look like Xavier-uniform draws, the padding row being zero."""
+    for table in EmbeddingTables(model).input_tables:
+        bound = xavier_bound(table.num_embeddings, table.embedding_dim)
+        rows = table.parameter.detach()
+        if not (0.95 * bound < rows.abs().max() <= bound):
+            return False
+        if table.padding_index is not None and rows[table.padding_index].any():
+            return False
+    return True

@@ -207,8 +207,10 @@ def examine(
     assert saved.keys() == loaded.keys() and not info["mismatched_keys"]
     different = [key for key in saved if not torch.equal(saved[key], loaded[key])]
     assert not different, f"reloaded with other values: {different}"
-    with torch.no_grad():  # the same values elsewhere in memory may be added up in another order (LaraMini)
-        torch.testing.assert_close(logits_of(again, new_ids), reference, rtol=1e-6, atol=1e-6)
+    for parameter in again.parameters():  # BLAS adds in another order where memory is aligned otherwise
+        parameter.data = parameter.data.clone()
+    with torch.no_grad():
+        assert torch.equal(logits_of(again, new_ids), reference)
     passed.add("reload")
 
 
