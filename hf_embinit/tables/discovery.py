@@ -382,7 +382,8 @@ def _attach_biases(tensors: dict[int, TiedTensor], tables: list[Table], head: An
             owner = tied.locations[0].module
             size = getattr(owner, "vocab_size", None)
             adds = size == main.num_embeddings or (_matrix(head) and _holds(owner, head))
-            if _is_bias(tied, main.num_embeddings) and not _matrix(owner) and adds:
+            alone = not _matrix(owner) or owner.weight is main.parameter  # older DeBERTa
+            if _is_bias(tied, main.num_embeddings) and alone and adds:
                 tables.append(
                     Table(main.tied, "output", main.side, main.name, [tied], location=main.location)
                 )

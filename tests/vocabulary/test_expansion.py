@@ -17,14 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.manifest import read_manifest
 from hf_embinit.measures.divergence import kl_divergence
-from hf_embinit.models import (
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerTokenizer,
-)
 from hf_embinit.patching import patch
 from hf_embinit.tables import EmbeddingTables
-from hf_embinit.vocabulary import expand_vocabulary, propose_tokens, replace_tokenizer
+from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
 
 NEW = [" zyxomma", " qorvex", " blimp"]
 
@@ -512,28 +507,3 @@ def test_both_vocabularies_of_a_model_grow_one_after_the_other(tmp_path, recwarn
     assert not [w for w in recwarn if issubclass(w.category, VocabularyWarning)]
     with pytest.warns(VocabularyWarning, match="id 37 should be 'zyxomma', and 1 of 1 added tokens are not"):
         expand_vocabulary(again, word_tokenizer(38), ["blimp"], side="target", prefixes=())
-
-
-def test_one_tokenizer_with_two_vocabularies_is_told_the_way_out() -> None:
-    """It would put the token into both vocabularies, and one table would lack its row."""
-    old = VanillaTransformerTokenizer.build(
-        ["ein hund läuft"], ["a dog runs"], source_lang="de", target_lang="en", min_frequency=1
-    )
-    sizes = {"vocab_size": len(old), "decoder_vocab_size": old.target_vocab_size, "d_model": 16, "d_ff": 16}
-    config = VanillaTransformerConfig(**sizes, num_heads=2, num_layers=1)
-    m = VanillaTransformerForConditionalGeneration(config).eval()
-    for side in ("shared", "source", "target"):
-        with pytest.raises(
-            InvalidArgumentError, match=r"give both to replace_tokenizer\(model, tokenizer, copy\)"
-        ):
-            expand_vocabulary(m, old, ["pferd"], side=side)
-    encoded = old("ein hund", text_target="a dog", return_tensors="pt")
-    before, new = m(**encoded).logits, copy.deepcopy(old)
-    new.add_tokens(["pferd", "horse"])
-    replace_tokenizer(m, old, new, "mean")
-    torch.testing.assert_close(m(**encoded).logits[..., : before.shape[-1]], before)
-    assert [EmbeddingTables(m).vocab_size(s) for s in ("source", "target")] == [
-        len(new),
-        new.target_vocab_size,
-    ]
-    assert m(**new("ein pferd", text_target="a horse", return_tensors="pt")).loss.isfinite()
