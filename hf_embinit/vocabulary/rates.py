@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ..arguments import NotNegative, RowId, checked
-from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..manifest import read_manifest
 from ..tables import EmbeddingTables, Side, TiedTensor, is_partitioned
 from .adapters import grown_ids
@@ -38,7 +39,8 @@ def parameter_groups(
     the gradients of their rows in the table, whose own gradients there become zero; right after it their
     values go back. They have optimizer state, decay and rate of their own, and schedulers, accumulation and
     clipping work as ever: a step is (to rounding) that of a model whose new rows are a separate table, in any
-    optimizer that treats each number alone (SGD, Adam, AdamW, Lion; not Adafactor or Muon).
+    optimizer that treats each number alone (SGD, Adam, AdamW, Lion; not Adafactor or Muon), one around
+    another or sharded by ZeroRedundancyOptimizer among them. The groups may be split over several optimizers.
 
     `token_ids` are by default the rows that `config.embinit` says were added. Other parameters that are
     trainable come in Trainer's two groups: weights with `weight_decay`, which the new rows have, too, then
@@ -77,30 +79,58 @@ def _own_rows(tied: TiedTensor, ids: Tensor) -> nn.Parameter:
     if any(getattr(location.module, "sparse", False) for location in tied.locations):
         raise UnsupportedModelError(f"{tied.name} has sparse gradients: build it with sparse=False")
     rows = nn.Parameter(tensor.detach().index_select(tied.dim, ids.to(tensor.device)).clone())
-    _Stand(rows, tensor, tied.dim, ids)
+    _Stand(rows, tied, ids)
     return rows
 
 
-class _Stand:
-    """Hooks around every optimizer's step, for as long as the parameter of the rows lives."""
+_STANDS: set[_Stand] = set()
+"""Those whose rows live: of two for the same rows the later one counts."""
 
-    def __init__(self, rows: nn.Parameter, tensor: Tensor, dim: int, ids: Tensor) -> None:
-        self.rows, self.tensor, self.dim, self.ids = weakref.ref(rows), weakref.ref(tensor), dim, ids
-        handles = [
+
+class _Stand:
+    """Hooks around every optimizer's step, for as long as the parameter of the rows lives.
+
+    An optimizer that steps the table and not the rows leaves theirs to the one that does: a parameter that
+    nobody steps stands for them meanwhile. Steps may be nested, as of an optimizer around an optimizer."""
+
+    def __init__(self, rows: nn.Parameter, tied: TiedTensor, ids: Tensor) -> None:
+        self.rows, self.tensor, self.name = weakref.ref(rows), weakref.ref(tied.tensor), tied.name
+        self.dim, self.ids = tied.dim, ids
+        self.left_alone: weakref.WeakKeyDictionary[torch.optim.Optimizer, nn.Parameter] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.since_rows: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self.told = False
+        for earlier in list(_STANDS):
+            if earlier.tensor() is tied.tensor and not set(ids.tolist()).isdisjoint(earlier.ids.tolist()):
+                earlier.remove()
+        _STANDS.add(self)
+        self.handles = (
             register_optimizer_step_pre_hook(self.before),
             register_optimizer_step_post_hook(self.after),
-        ]
-        for handle in handles:
-            weakref.finalize(rows, handle.remove)
+        )
+        weakref.finalize(rows, self.remove)
+
+    def remove(self) -> None:
+        """Ends it: the rows are gone, or have another parameter by now."""
+        _STANDS.discard(self)
+        for handle in self.handles:
+            handle.remove()
 
     def both(self, optimizer: torch.optim.Optimizer) -> tuple[nn.Parameter, Tensor] | None:
-        """The parameter of the rows and the table, where this optimizer has the rows."""
+        """What stands for the rows while this optimizer steps, and the table; None if it has neither."""
         rows, tensor = self.rows(), self.tensor()
         if rows is None or tensor is None:
             return None
-        mine = any(p is rows for group in optimizer.param_groups for p in group["params"])
         self.ids = self.ids.to(tensor.device)
-        return (rows, tensor) if mine else None
+        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if id(rows) in stepped:
+            return rows, tensor
+        if id(tensor) not in stepped:
+            return None
+        if optimizer not in self.left_alone:
+            self.left_alone[optimizer] = nn.Parameter(tensor.detach().index_select(self.dim, self.ids))
+        return self.left_alone[optimizer], tensor
 
     def before(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -111,6 +141,7 @@ class _Stand:
         if (both := self.both(optimizer)) is None:
             return None
         rows, tensor = both
+        self._tell(optimizer, rows)
         rows.data = tensor.detach().index_select(self.dim, self.ids)
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
         if closure is None:
@@ -119,6 +150,7 @@ class _Stand:
 
         def wrapped() -> Any:
             tensor.data.index_copy_(self.dim, self.ids, rows.data)
+            rows.grad = None
             loss = closure()
             self._hand_over(rows, tensor)
             return loss
@@ -127,18 +159,37 @@ class _Stand:
             return args, {**kwargs, "closure": wrapped}
         return (args[0], wrapped, *args[2:]), kwargs
 
+    def _tell(self, optimizer: torch.optim.Optimizer, rows: nn.Parameter) -> None:
+        """Warns of an optimizer that steps the table again before the rows have been stepped."""
+        if rows is self.rows():
+            self.since_rows.clear()
+        elif optimizer not in self.since_rows:
+            self.since_rows.add(optimizer)
+        elif not self.told:
+            self.told = True
+            warnings.warn(
+                f"an optimizer steps {self.name} without the last group of parameter_groups: its new rows "
+                f"are not trained by it; give all groups to an optimizer, or delete them",
+                VocabularyWarning,
+                stacklevel=2,
+            )
+
     @torch.no_grad()
     def _hand_over(self, rows: nn.Parameter, tensor: Tensor) -> None:
-        """Moves the rows' gradients out of the table's."""
-        rows.grad = None
+        """Moves the rows' gradients out of the table's, unless the step around this one has done so."""
+        found = None if tensor.grad is None else tensor.grad.index_select(self.dim, self.ids)
+        if found is None or rows.grad is None or found.any():
+            rows.grad = found
         if tensor.grad is not None:
-            rows.grad = tensor.grad.index_select(self.dim, self.ids)
             tensor.grad.index_fill_(self.dim, self.ids, 0.0)
 
     @torch.no_grad()
     def after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Writes the rows back: what the step did to them in the table is void."""
-        if (both := self.both(optimizer)) is not None:
-            rows, tensor = both
-            tensor.data.index_copy_(self.dim, self.ids, rows.data)
-            rows.grad = None
+        if (both := self.both(optimizer)) is None:
+            return
+        rows, tensor = both
+        tensor.data.index_copy_(self.dim, self.ids, rows.data)
+        if rows is not self.rows() and rows.grad is not None and tensor.grad is not None:
+            tensor.grad.index_copy_(self.dim, self.ids, rows.grad)
+        rows.grad = None

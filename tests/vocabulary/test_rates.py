@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 import hf_embinit
 from hf_embinit import expand_vocabulary, parameter_groups
-from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.errors import InvalidArgumentError, VocabularyWarning
 from hf_embinit.tables import EmbeddingTables
 
 NEW = [" zyxomma", " qorvex"]
@@ -189,6 +190,94 @@ def test_what_is_named_alone_and_what_cannot_be() -> None:
     table.requires_grad_(False)
     with pytest.raises(InvalidArgumentError, match="is frozen"):
         parameter_groups(m, new_row_lr=1e-3)
+
+
+class Around(torch.optim.Optimizer):
+    """An optimizer around another, which it lets step: as Lookahead and ZeroRedundancyOptimizer do."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        super().__init__([p for group in inner.param_groups for p in group["params"]], {})
+
+    def step(self, closure=None):  # type: ignore[override]
+        return self.inner.step(closure)
+
+
+class Split:
+    """Optimizers that step one after the other."""
+
+    def __init__(self, *parts: torch.optim.Optimizer) -> None:
+        self.parts = parts
+
+    def step(self) -> None:
+        for part in self.parts:
+            part.step()
+
+    def zero_grad(self) -> None:
+        for part in self.parts:
+            part.zero_grad()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", ["around", "around twice", "rows first", "rows last", "rows around body"])
+def test_steps_in_other_ways_are_the_same(kind, way) -> None:
+    make = OPTIMIZERS["AdamW"]
+    plain, _ = expanded(kind)
+    train(plain, make(parameter_groups(plain, new_row_lr=0.05, weight_decay=0.1)))
+    m, _ = expanded(kind)
+    groups = parameter_groups(m, new_row_lr=0.05, weight_decay=0.1)
+    if way.startswith("around"):
+        optimizer = Around(make(groups)) if way == "around" else Around(Around(make(groups)))
+    else:
+        body, rows = make(groups[:2]), make(groups[2:])
+        body, rows = (Around(body), Around(rows)) if way == "rows around body" else (body, rows)
+        optimizer = Split(body, rows) if way == "rows last" else Split(rows, body)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(m, optimizer)
+    for name, p in m.named_parameters():
+        assert torch.equal(p, plain.get_parameter(name)), name
+
+
+def test_a_closure_around_a_closure() -> None:
+    make = OPTIMIZERS["AdamW"]
+    plain, _ = expanded("llama")
+    train(plain, make(parameter_groups(plain, new_row_lr=0.05)))
+    m, _ = expanded("llama")
+    optimizer = Around(make(parameter_groups(m, new_row_lr=0.05)))
+    for ids in batches(6):
+
+        def closure(ids: torch.Tensor = ids) -> torch.Tensor:
+            m.zero_grad(set_to_none=False)  # which does not know the rows' own parameters
+            loss = loss_of(m(input_ids=ids).logits, ids)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    for name, p in m.named_parameters():
+        torch.testing.assert_close(p, plain.get_parameter(name), msg=name)
+
+
+def test_an_optimizer_without_the_rows_leaves_them_and_says_so() -> None:
+    m, new = expanded("gpt2")
+    groups = parameter_groups(m, new_row_lr=0.05)
+    before = m.get_input_embeddings().weight.detach().clone()
+    with pytest.warns(VocabularyWarning, match="an optimizer steps transformer.wte.weight without the last"):
+        train(m, torch.optim.AdamW(m.parameters(), lr=1e-2), 3)
+    after = m.get_input_embeddings().weight.detach()
+    assert torch.equal(after[new], before[new]) and not torch.equal(after[:320], before[:320])
+    del groups
+    gc.collect()
+    train(m, torch.optim.AdamW(m.parameters(), lr=1e-2), 1)
+    assert not torch.equal(m.get_input_embeddings().weight[new], before[new])
+
+
+def test_of_two_calls_the_later_counts() -> None:
+    plain, m = expanded("gpt2")[0], expanded("gpt2")[0]
+    train(plain, torch.optim.AdamW(parameter_groups(plain, new_row_lr=0.05), lr=1e-3))
+    forgotten = parameter_groups(m, new_row_lr=0.5)
+    train(m, torch.optim.AdamW(parameter_groups(m, new_row_lr=0.05), lr=1e-3))
+    assert forgotten and all(map(torch.equal, plain.parameters(), m.parameters()))
 
 
 def test_nothing_stays_behind() -> None:
