@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import CodeType, FunctionType
 from typing import Any
 
 from ..tables import EmbeddingTables
@@ -20,33 +22,42 @@ from .request import Request
 
 _MODULE = "trl.chat_template_utils"
 _NAME = "clone_chat_template"
-_wrapped: list[tuple[Any, Any]] = []
-"""The function of TRL and what stands in its place, while `patched` is active somewhere."""
+_exchanged: list[tuple[FunctionType, CodeType]] = []
+"""TRL's function and the code that it had, while `patched` is active somewhere."""
+_instead: list[Callable[..., Any]] = []
 
 
 def wrap_trl(request_of: Callable[[Any], Request | None]) -> None:
-    """Wraps the function in every module that has it, if TRL is imported; each call asks `request_of`."""
+    """Makes TRL's function, by every name that anyone has for it, do what `patched` promises, if TRL is
+    imported; each call asks `request_of`."""
     if "trl" in sys.modules:  # it imports its parts on first use, which may be inside `patched`
         with contextlib.suppress(ImportError):
             importlib.import_module(_MODULE)
-    original = getattr(sys.modules.get(_MODULE), _NAME, None)
-    if callable(original) and not _wrapped:
-        wrapper = _wrapper(original, request_of)
-        _wrapped.append((original, wrapper))
-        _exchange(original, wrapper)
+    function = inspect.unwrap(getattr(sys.modules.get(_MODULE), _NAME, str))
+    if not isinstance(function, FunctionType) or _exchanged:
+        return
+    original = FunctionType(function.__code__, function.__globals__, _NAME, function.__defaults__)
+    original.__kwdefaults__, original.__annotations__ = function.__kwdefaults__, function.__annotations__
+    _instead.append(_wrapper(original, request_of))
+    _exchanged.append((function, function.__code__))
+    function.__wrapped__ = original  # type: ignore[attr-defined]  # its signature is as it was
+    function.__code__ = _ours.__code__
 
 
 def unwrap_trl() -> None:
-    """Puts TRL's own function back."""
-    while _wrapped:
-        original, wrapper = _wrapped.pop()
-        _exchange(wrapper, original)
+    """Gives TRL's function its own code back."""
+    while _exchanged:
+        function, code = _exchanged.pop()
+        function.__code__ = code
+        del function.__wrapped__  # type: ignore[attr-defined]
+        _instead.clear()
 
 
-def _exchange(old: Any, new: Any) -> None:
-    for module in list(sys.modules.values()):
-        if getattr(module, "__dict__", {}).get(_NAME) is old:
-            setattr(module, _NAME, new)
+def _ours(*args: Any, **kwargs: Any) -> Any:
+    """Its code runs as TRL's function, among the names of TRL's module: it has to import its own."""
+    from hf_embinit.patching import trl_templates
+
+    return trl_templates._instead[0](*args, **kwargs)
 
 
 def _wrapper(original: Any, request_of: Callable[[Any], Request | None]) -> Any:

@@ -121,11 +121,28 @@ def load_adapter(
 @checked
 def carry_vocabulary(model: PeftModel) -> None:
     """Makes every later `model.save_pretrained(folder)` write the vocabulary beside each adapter, also beside
-    those that are added later."""
+    those that are added later.
+
+    Raises `UnsupportedModelError` for a head that is trained twice, which PEFT trains and then cannot run:
+    TRL's `chat_template_path` makes one of a model whose tables are tied."""
     base = unwrap(model)
+    _refuse_a_head_trained_twice(base)
     for config in model.peft_config.values():
         carry_by_config(config, base)
     model.save_pretrained = partial(save_adapters, model)  # type: ignore[method-assign]
+
+
+def _refuse_a_head_trained_twice(base: PreTrainedModel) -> None:
+    for name, module in base.named_modules():
+        twice = type(module).__name__ == "TrainableTokensWrapper"
+        if twice and type(_wrapped(module)).__name__ == "ModulesToSaveWrapper":
+            raise UnsupportedModelError(
+                f"{name} is in modules_to_save, and its table, tied to the embedding, in "
+                "trainable_token_indices: PEFT cannot run such an adapter once it is trained. Clone the chat "
+                "template before, by `with hf_embinit.patched(): model, tokenizer, new = "
+                "clone_chat_template(...)`, and give the trainer peft_config_for_new_tokens(model, new) "
+                "instead of chat_template_path"
+            )
 
 
 def save_adapters(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -367,7 +384,6 @@ def _read(
         ) from error
 
 
-_PREFIX = "base_model.model."
 _SAVED_TWICE = (".modules_to_save.", ".original_module.", ".base_layer.", ".token_adapter.")
 
 
@@ -387,9 +403,11 @@ def check_nothing_left_out(
         return
     with safe_open(file, "pt") as stored:
         saved = {key for key in stored.keys() if not any(part in key for part in _SAVED_TWICE)}  # noqa: SIM118
+    config = model.peft_config[model.active_adapters[0]]
+    prefix = "base_model." if config.is_prompt_learning else "base_model.model."
     loaded = get_peft_model_state_dict(
         model, adapter_name=model.active_adapters[0], save_embedding_layers=False
-    ).keys() | {_PREFIX + name for name in unwrap(model).state_dict()}
+    ).keys() | {prefix + name for name in unwrap(model).state_dict()}
     again = (
         "lora_magnitude_vector.weight",
         "lora_magnitude_vector",
@@ -397,8 +415,8 @@ def check_nothing_left_out(
     left = sorted(key for key in saved if not {key, key.replace(*again)} & loaded)
     if left and "lora_" not in left[0]:
         raise InvalidArgumentError(
-            f"{adapter} has {left[0].removeprefix(_PREFIX)}, which {type(unwrap(model)).__name__} lacks: "
-            f"give merge_adapter what PEFT's AutoPeftModel of that task loads"
+            f"{adapter} has {left[0].removeprefix(prefix)}, which {type(unwrap(model)).__name__} lacks: "
+            f"give load_adapter a base of the class that PEFT's AutoPeftModel of that task loads"
         )
     if left:
         raise InvalidArgumentError(

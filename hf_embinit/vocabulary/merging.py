@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..arguments import Tokenizer, checked
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import record_event, warn_of_another_tokenizer
 from ..tables import EmbeddingTables, checkpoint_of, own_parameter, untie_configuration, unwrap
 from .adapters import bare_tables
@@ -34,8 +34,14 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
 
     An adapter brings no generation configuration. With the `tokenizer` that was trained with, texts end
     where its end-of-sequence token says: an id that the configurations lack is added to theirs, or put in the
-    place of the only one. Raises `InvalidArgumentError` for a model without an adapter.
+    place of the only one. Raises `InvalidArgumentError` for a model without an adapter,
+    `UnsupportedModelError` for one whose adapter is of virtual tokens (prompt and prefix tuning).
     """
+    if hasattr(model, "prompt_encoder"):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has an adapter of virtual tokens, which no weight can hold: serve it as "
+            f"load_adapter gives it"
+        )
     if not hasattr(model, "merge_and_unload"):
         raise InvalidArgumentError(f"{type(model).__name__} has no adapter to merge: see load_adapter")
     base = unwrap(model)

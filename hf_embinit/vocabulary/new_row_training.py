@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import RowId, check, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
-from ..tables import EmbeddingTables, Side, Table, TiedTensor, is_partitioned, is_sharded, part_of
+from ..tables import EmbeddingTables, Side, Table, TiedTensor, is_partitioned, is_sharded, part_of, unwrap
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -118,7 +118,7 @@ class NewRowTraining:
     def __init__(
         self, model: Any, token_ids: Sequence[int] | Tensor, *, freeze_rest: bool, side: Side
     ) -> None:
-        tables = EmbeddingTables(model)
+        tables = trained_tables(model)
         ids = checked_ids(tables, token_ids, side)
         _carry_rows_beside_adapters(tables.model)
         self._kept: list[_Kept] = []
@@ -284,6 +284,16 @@ def get_output_embeddings(self: PreTrainedModel) -> nn.Module | None:
     if type(head).__name__ == "TrainableTokensWrapper" and not hasattr(head, "bias"):
         head.register_parameter("bias", None)
     return head
+
+
+def trained_tables(model: Any) -> EmbeddingTables:
+    """The tables of a model, no adapter's. Raises `UnsupportedModelError` where one trains single rows."""
+    if any("trainable_tokens_delta" in name for name, _ in unwrap(model).named_parameters()):
+        raise UnsupportedModelError(
+            "an adapter trains rows of this model: they are its parameters named trainable_tokens_delta, to "
+            "which an optimizer may give a group, and a learning rate, of their own"
+        )
+    return EmbeddingTables(model)
 
 
 def checked_ids(tables: EmbeddingTables, token_ids: Sequence[int] | Tensor, side: Side) -> Tensor:

@@ -14,9 +14,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from ..arguments import NotNegative, RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..manifest import read_manifest
-from ..tables import EmbeddingTables, Side, TiedTensor, is_partitioned
+from ..tables import Side, TiedTensor, is_partitioned
 from .adapters import grown_ids
-from .new_row_training import checked_ids
+from .new_row_training import checked_ids, trained_tables
 
 
 @checked
@@ -50,7 +50,7 @@ def parameter_groups(
     """
     from transformers import Trainer
 
-    tables = EmbeddingTables(model)
+    tables = trained_tables(model)
     if token_ids is None:
         token_ids = sorted(grown_ids(read_manifest(tables.model)).get(side, ()))
         if not token_ids:
@@ -75,7 +75,10 @@ def _own_rows(tied: TiedTensor, ids: Tensor) -> nn.Parameter:
     if type(tensor.data) is not Tensor or tensor.is_meta or is_partitioned(tensor):
         raise UnsupportedModelError(f"{tied.name} is sharded or on the meta device: call this before that")
     if not tensor.requires_grad:
-        raise InvalidArgumentError(f"{tied.name} is frozen: set its requires_grad first")
+        raise InvalidArgumentError(
+            f"{tied.name} is frozen: set its requires_grad first, or train its new rows by an adapter of "
+            f"peft_config_for_new_tokens"
+        )
     if any(getattr(location.module, "sparse", False) for location in tied.locations):
         raise UnsupportedModelError(f"{tied.name} has sparse gradients: build it with sparse=False")
     rows = nn.Parameter(tensor.detach().index_select(tied.dim, ids.to(tensor.device)).clone())

@@ -11,7 +11,15 @@ import pytest
 import torch
 from builders.adapters import quietly, round_trip, saved_base, stirred
 from builders.tiny_tokenizers import logits, model, tokenizer
-from peft import LoraConfig, PeftModel, TrainableTokensConfig, get_peft_model
+from peft import (
+    LoraConfig,
+    PeftModel,
+    PrefixTuningConfig,
+    PromptEncoderConfig,
+    PromptTuningConfig,
+    TrainableTokensConfig,
+    get_peft_model,
+)
 from safetensors.torch import load_file
 from transformers import Trainer, TrainingArguments
 
@@ -20,6 +28,7 @@ from hf_embinit import expand_vocabulary, load_adapter, merge_adapter, save_voca
 from hf_embinit.errors import (
     DataNotFoundError,
     InvalidArgumentError,
+    UnsupportedModelError,
     VocabularyWarning,
 )
 from hf_embinit.vocabulary import VocabularyCallback, carry_vocabulary
@@ -189,6 +198,30 @@ def test_a_base_that_has_grown_alike_is_as_good(adapter) -> None:
     loaded = load_adapter(base_class.from_pretrained(folder / "expanded"), folder / "adapter")
     assert loaded.config.vocab_size == 322
     assert len(hf_embinit.read_manifest(loaded.get_base_model())) == 1
+
+
+PROMPTS = {
+    "prompt": lambda: PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3),
+    "prefix": lambda: PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3),
+    "p-tuning": lambda: PromptEncoderConfig(
+        task_type="CAUSAL_LM", num_virtual_tokens=3, encoder_hidden_size=8
+    ),
+}
+
+
+@pytest.mark.parametrize("config", PROMPTS)
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_adapters_of_virtual_tokens(kind, config, tmp_path) -> None:
+    base, t = saved_base(kind, tmp_path / "base")
+    expand_vocabulary(base, t, NEW, prefixes=())
+    wrapped = stirred(get_peft_model(base, PROMPTS[config]()))
+    carry_vocabulary(wrapped)
+    quietly(wrapped.save_pretrained, tmp_path / "adapter")
+    loaded = quietly(load_adapter, type(base).from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    ids = t(TEXT, return_tensors="pt").input_ids
+    assert torch.equal(logits(loaded.eval(), ids), logits(wrapped, ids))
+    with pytest.raises(UnsupportedModelError, match="virtual tokens, which no weight can hold: serve it as"):
+        merge_adapter(loaded)
 
 
 def test_a_loaded_adapter_is_saved_with_its_vocabulary_again(adapter, tmp_path) -> None:

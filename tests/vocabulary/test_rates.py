@@ -14,7 +14,7 @@ from transformers import Trainer, TrainingArguments
 
 import hf_embinit
 from hf_embinit import expand_vocabulary, parameter_groups
-from hf_embinit.errors import InvalidArgumentError, VocabularyWarning
+from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.tables import EmbeddingTables
 
 NEW = [" zyxomma", " qorvex"]
@@ -278,6 +278,23 @@ def test_of_two_calls_the_later_counts() -> None:
     forgotten = parameter_groups(m, new_row_lr=0.5)
     train(m, torch.optim.AdamW(parameter_groups(m, new_row_lr=0.05), lr=1e-3))
     assert forgotten and all(map(torch.equal, plain.parameters(), m.parameters()))
+
+
+@pytest.mark.parametrize("options", [{}, {"target_modules": ["q_proj"], "r": 2}], ids=["rows", "lora"])
+def test_rows_that_an_adapter_trains_have_a_rate_in_its_own_parameters(options) -> None:
+    peft = pytest.importorskip("peft")
+    m, new = expanded("llama")
+    wrapped = peft.get_peft_model(m, hf_embinit.peft_config_for_new_tokens(m, new, **options))
+    for call in (
+        lambda: parameter_groups(wrapped, new_row_lr=1e-3),
+        lambda: hf_embinit.train_new_rows_only(wrapped, new),
+    ):
+        with pytest.raises(UnsupportedModelError, match="parameters named trainable_tokens_delta"):
+            call()
+    m, new = expanded("llama")
+    wrapped = peft.get_peft_model(m, peft.LoraConfig(target_modules=["q_proj"], r=2))
+    with pytest.raises(InvalidArgumentError, match="set its requires_grad first, or train its new"):
+        parameter_groups(wrapped, new_row_lr=1e-3)
 
 
 def test_nothing_stays_behind() -> None:

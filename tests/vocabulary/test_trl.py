@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import sys
 
@@ -19,7 +20,7 @@ from hf_embinit import (
     patched,
     peft_config_for_new_tokens,
 )
-from hf_embinit.errors import VocabularyWarning
+from hf_embinit.errors import UnsupportedModelError, VocabularyWarning
 from hf_embinit.tables import EmbeddingTables
 
 trl = pytest.importorskip("trl", reason="TRL is not installed")
@@ -160,8 +161,10 @@ def test_a_cloned_chat_template_cuts_no_row_off_and_trains_no_dummy(kind, tmp_pa
     clone_chat_template = trl.clone_chat_template
     m, t = model(kind, 512), tokenizer("byte_level")
     old = {n: p.detach().clone() for n, p in m.named_parameters()}
+    signature = inspect.signature(clone_chat_template)
     with patched(), pytest.warns(VocabularyWarning, match="keep their 512 rows"):
-        m, t, added = trl.clone_chat_template(m, t, chat_source(tmp_path))
+        assert inspect.signature(clone_chat_template) == signature
+        m, t, added = clone_chat_template(m, t, chat_source(tmp_path))  # by a name from before
     assert m.config.vocab_size == m.get_input_embeddings().num_embeddings == len(t) == 512
     assert t.convert_ids_to_tokens(added) == ["<|turn|>", "<|over|>"]
     mean = old[EmbeddingTables(m).own_tables[0].name][:320].mean(0)
@@ -173,8 +176,9 @@ def test_a_cloned_chat_template_cuts_no_row_off_and_trains_no_dummy(kind, tmp_pa
         else:
             before = old[name]
         assert torch.equal(parameter, before), name
-    assert trl.clone_chat_template is clone_chat_template
-    assert vars(trl.chat_template_utils)["clone_chat_template"] is clone_chat_template
+    assert not hasattr(clone_chat_template, "__wrapped__")
+    again = trl.clone_chat_template(model(kind, 512), tokenizer("byte_level"), chat_source(tmp_path))
+    assert len(again[2]) == 384 - 320  # as TRL does it
 
 
 def test_a_template_is_cloned_first_inside_patched(tmp_path, monkeypatch) -> None:
@@ -188,6 +192,27 @@ def test_a_template_is_cloned_first_inside_patched(tmp_path, monkeypatch) -> Non
         m, t, added = trl.clone_chat_template(m, t, chat_source(tmp_path))
     assert t.convert_ids_to_tokens(added) == ["<|turn|>", "<|over|>"]
     assert not hasattr(trl.clone_chat_template, "__wrapped__")
+
+
+def with_a_template(m, t, tmp_path, **arguments):
+    """A trainer on conversations, inside `patched`."""
+    from datasets import Dataset
+
+    t.pad_token = t.eos_token
+    chat = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": "a zyxomma"}]
+    args = trl.SFTConfig(
+        str(tmp_path / "out"),
+        max_steps=1,
+        learning_rate=1e-2,
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        disable_tqdm=True,
+        chat_template_path=arguments.pop("chat_template_path", None),
+        per_device_train_batch_size=1,
+    )
+    data = Dataset.from_dict({"messages": [chat] * 2})
+    return trl.SFTTrainer(m, args=args, train_dataset=data, processing_class=t, **arguments)
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["tokenizer", "no tokenizer"])
@@ -205,34 +230,47 @@ def test_patch_alone_cuts_no_row_off_but_cannot_take_dummies_back(known, tmp_pat
 
 
 def test_sft_with_a_cloned_chat_template_trains_its_tokens_alone(tmp_path) -> None:
-    from datasets import Dataset
     from peft import LoraConfig
 
     m, t = model("llama", 512), tokenizer("byte_level")
-    t.pad_token = t.eos_token
-    chat = [{"role": "user", "content": TEXT}, {"role": "assistant", "content": "a zyxomma"}]
-    args = trl.SFTConfig(
-        str(tmp_path / "out"),
-        max_steps=1,
-        use_cpu=True,
-        bf16=False,
-        report_to=[],
-        disable_tqdm=True,
-        chat_template_path=chat_source(tmp_path / "source"),
-        per_device_train_batch_size=1,
-    )
+    m.save_pretrained(tmp_path / "base")
+    source = chat_source(tmp_path / "source")
     config = LoraConfig(target_modules=["q_proj"], r=2)
     with patched("mean_cov"), pytest.warns(VocabularyWarning, match="keep their 512 rows"):
-        run = trl.SFTTrainer(
-            m,
-            args=args,
-            train_dataset=Dataset.from_dict({"messages": [chat] * 2}),
-            processing_class=t,
-            peft_config=config,
+        run = with_a_template(
+            m, t, tmp_path, chat_template_path=source, peft_config=config, callbacks=[VocabularyCallback()]
         )
     run.train()
     deltas = {n: p for n, p in run.model.named_parameters() if "trainable_tokens_delta" in n}
     assert [len(p) for p in deltas.values()] == [2]
+    run.save_model(str(tmp_path / "adapter"))
+    ids = torch.tensor([[5, 320, 321, 7]])
+    again = load_adapter(type(m).from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    assert torch.equal(logits(again.eval(), ids), logits(run.model.eval(), ids))
+
+
+def test_a_chat_template_and_an_adapter_of_a_tied_model(tmp_path) -> None:
+    """TRL puts the head into `modules_to_save` beside the rows of the embedding, which are one table here."""
+    from peft import LoraConfig
+
+    m, t = model("llama", 512, tie_word_embeddings=True), tokenizer("byte_level")
+    m.save_pretrained(tmp_path / "base")
+    source, lora = chat_source(tmp_path / "source"), {"target_modules": ["q_proj"], "r": 2}
+    twice = {"chat_template_path": source, "peft_config": LoraConfig(**lora)}
+    told = r"^lm_head is in modules_to_save, .* peft_config_for_new_tokens\(model, new\) instead of chat_temp"
+    with patched(), pytest.warns(VocabularyWarning), pytest.raises(UnsupportedModelError, match=told):
+        with_a_template(
+            copy.deepcopy(m), copy.deepcopy(t), tmp_path, callbacks=[VocabularyCallback()], **twice
+        )
+    with patched(), pytest.warns(VocabularyWarning):
+        m, t, new = trl.clone_chat_template(m, t, source)
+    config = peft_config_for_new_tokens(m, new, **lora)
+    run = with_a_template(m, t, tmp_path, peft_config=config)
+    run.train()
+    run.save_model(str(tmp_path / "adapter"))
+    ids = torch.tensor([[5, 320, 321, 7]])
+    again = load_adapter(type(m).from_pretrained(tmp_path / "base"), tmp_path / "adapter")
+    assert torch.equal(logits(again.eval(), ids), logits(run.model.eval(), ids))
 
 
 def test_the_model_can_still_be_copied_pickled_and_saved(tmp_path) -> None:
