@@ -29,7 +29,7 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
     takes_all = rows.takes_all
     data = head
     start = head.index(b"\n") + 1
-    row = odd = 0
+    row = odd = torn = 0
     while row < total:
         space = data.find(b" ", start)
         stop = space + 1 + size
@@ -44,7 +44,10 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
             continue
         row += 1
         token = data[start:space].lstrip(b"\n")
-        odd += not _is_text(token)
+        if not _is_text(token):
+            odd += 1
+            if not torn and (b"\n" in token or b"\0" in token):
+                torn = row
         if takes_all or token in wanted:
             rows.add(token, np.frombuffer(data, dtype="<f4", count=dim, offset=space + 1))
         elif len(token) > _LONGEST_TOKEN:
@@ -59,6 +62,11 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
     if row == total and (left or any(block.strip(b"\n") for block in blocks)):
         raise VectorFileError(
             f"{where}: more data after the {total} rows of {dim} numbers that its header says."
+        )
+    if torn:
+        raise VectorFileError(
+            f"{where}, row {torn}: its token begins with the end of a row, so one before it holds a space, "
+            f"which this format cannot tell from the end of a token. Give the vectors in the text format."
         )
     return {
         "format": "binary",

@@ -24,6 +24,8 @@ _PICKLE = "a pickle: gensim's vectors are saved for others by kv.save_word2vec_f
 _OTHER_FORMATS = (
     (b"\x93NUMPY", "an array of NumPy: give PretrainedVectors(tokens, torch.from_numpy(array), name)"),
     *((b"\x80%c" % version, _PICKLE) for version in range(2, 6)),
+    (b"\x1f\x8b", "packed by gzip inside: unpack it first (gunzip)"),
+    (b"PK\x03\x04", "packed by zip inside: unpack it first (unzip)"),
     (b"\xfd7zXZ\0", "packed by xz: unpack it first (unxz)"),
     (b"\x28\xb5\x2f\xfd", "packed by zstd: unpack it first (unzstd)"),
     (b"7z\xbc\xaf\x27\x1c", "packed by 7-Zip: unpack it first"),

@@ -124,6 +124,17 @@ def test_binary_rows_of_other_numbers_are_no_truncated_file(number, asked, tmp_p
         read_vectors(write(tmp_path, b"400 %d\n" % width + body, "v.bin"), asked)
 
 
+@pytest.mark.parametrize("newline", [b"\n", b""], ids=["original", "gensim"])
+@pytest.mark.parametrize("asked", [None, ["new", "w12"]])
+def test_a_token_with_a_space_is_no_word2vec_binary(newline: bytes, asked, tmp_path: Path) -> None:
+    """The reader cannot see it, and would take what is between for numbers: up to 1e38."""
+    names = [f"w{i}" if i != 10 else "new york" for i in range(200)]
+    numbers = np.random.default_rng(0).integers(1, 9, (200, 50)).astype("<f4")  # with bytes of 0
+    body = b"".join(t.encode() + b" " + r.tobytes() + newline for t, r in zip(names, numbers, strict=True))
+    with pytest.raises(VectorFileError, match=r"row 12: its token .* one before it holds a space.* the text"):
+        read_vectors(write(tmp_path, b"200 50\n" + body, "v.bin"), asked)
+
+
 def zipped(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", method) as archive:
@@ -291,8 +302,10 @@ def packed_by_tar() -> bytes:
         (lzma.compress(PLAIN), "unxz"),
         (gzip.compress(saved_by_numpy()), "array of NumPy"),
         (gzip.compress(packed_by_tar()), "a tar archive: unpack it first"),
+        (zipped({"a.txt.gz": gzip.compress(PLAIN)}), "packed by gzip inside: unpack it first"),
+        (gzip.compress(zipped({"a.txt": PLAIN})), "packed by zip inside: unpack it first"),
     ],
-    ids=["torch", "npy", "pickle", "bz2", "xz", "npy.gz", "tar.gz"],
+    ids=["torch", "npy", "pickle", "bz2", "xz", "npy.gz", "tar.gz", "gz.zip", "zip.gz"],
 )
 def test_files_of_other_formats_say_what_to_do(data: bytes, says: str, tmp_path: Path) -> None:
     with pytest.raises(VectorFileError, match=says):
