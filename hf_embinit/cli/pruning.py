@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable, Iterator
 
+from ..errors import DataNotFoundError
 from ..files import check_output
 from .command import Answer, Command, CommandLineError, flag
 from .saving import add_link_flag, add_model_flags, add_output_flag, lines_of, load_tokenizer, open_model
 
+_LINES = 1000
+
 
 def _prune_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
-    flag(parser, "corpus", nargs="+", metavar="FILE", help="text files: what they use is kept")
+    flag(parser, "corpus", nargs="+", metavar="FILE", help="text files: what they use is kept, line by line and across lines")
     flag(parser, "keep", nargs="+", metavar="TOKEN", default=[], help="tokens that are kept in any case")
     flag(parser, "min_count", type=int, default=1, metavar="N", help="uses that keep a token (default: 1)")
     add_output_flag(parser, "smaller")
     add_link_flag(parser)
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[str]:
+    """Longer pieces of one text, whose tokens may span lines, as two line ends in a row: cut where neither
+    line is empty and the next one is not indented."""
+    block: list[str] = []
+    for line in lines:
+        if len(block) >= _LINES and block[-1].strip() and not line[0].isspace():
+            yield "".join(block)
+            block = []
+        block.append(line)
+    if block:
+        yield "".join(block)
 
 
 def _prune(args: Namespace) -> Answer:
@@ -28,7 +45,14 @@ def _prune(args: Namespace) -> Answer:
     from ..vocabulary import prune_vocabulary, used_tokens
 
     tokenizer = load_tokenizer(args)
-    used = used_tokens(tokenizer, lines_of(args.corpus or [], "corpus"), min_count=args.min_count)
+    corpus = args.corpus or []
+    blocks = (block for file in corpus for block in _blocks(lines_of([file], "corpus")))
+    used = used_tokens(tokenizer, lines_of(corpus, "corpus"), min_count=args.min_count)
+    used |= used_tokens(tokenizer, blocks, min_count=args.min_count)
+    if not used and not args.keep:
+        raise DataNotFoundError(
+            f"--corpus {' '.join(corpus)} uses no token at least {args.min_count} times (--min_count)"
+        )
     model = open_model(args)
     before = sum(p.numel() for p in model.parameters())
     report = prune_vocabulary(model, tokenizer, [*sorted(used), *args.keep])

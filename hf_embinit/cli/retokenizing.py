@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..files import check_output
-from .command import Answer, Command, add_options, flag, read_options
+from .command import Answer, Command, CommandLineError, add_options, flag, read_options
 from .saving import (
     add_data_flags,
     add_link_flag,
@@ -52,6 +52,8 @@ def _retokenize_flags(parser: ArgumentParser) -> None:
 def _retokenize(args: Namespace) -> Answer:
     check_output(args.output_dir)
     options = read_options(args.option)
+    if args.link and (args.refine or args.untie):
+        raise CommandLineError("--link keeps files as they are, but --refine and --untie load the model")
     from ..rows import check_init
     from ..tables import save_checkpoint
     from ..vocabulary import read_refinement, replace_tokenizer
@@ -107,6 +109,8 @@ def _explain_flags(parser: ArgumentParser) -> None:
 
 
 def _explain(args: Namespace) -> Answer:
+    if args.most < 1:
+        raise CommandLineError(f"--most {args.most}: expected a positive integer")
     from ..vocabulary import explain_tokens
 
     found = explain_tokens(Path(args.model), args.tokens, side=args.side)

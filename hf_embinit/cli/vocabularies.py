@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError
+from ..errors import DataNotFoundError, EmbinitError, InvalidArgumentError, UnsupportedModelError
 from ..files import check_output
+from ..foreign import reason
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
 from .saving import (
     add_link_flag,
@@ -74,22 +76,36 @@ def _with_adapter(model: Any, adapter: str) -> Any:
     from ..vocabulary import attach_adapter, check_nothing_left_out, load_adapter
 
     try:
-        return load_adapter(model, adapter)
-    except DataNotFoundError:
         try:
+            return load_adapter(model, adapter)
+        except DataNotFoundError:
             attached = attach_adapter(model, adapter)
-        except (ValueError, RuntimeError, IndexError, OSError) as error:
-            line = str(error).strip().splitlines()[0]
-            raise InvalidArgumentError(
-                f"{adapter} cannot be loaded onto this base ({line}): give an adapter's folder or Hub id, "
-                f"and the model that it was trained on"
-            ) from error
-        check_nothing_left_out(attached, adapter)
-        return attached
+    except EmbinitError:
+        raise
+    except Exception as error:  # PEFT's, of whatever kind
+        rows = isinstance(error, IndexError) or "size mismatch" in str(error)
+        way_out = (
+            "it was trained on a base with more rows: have its program call "
+            "hf_embinit.save_vocabulary(model, folder), or give that base"
+            if rows
+            else "give an adapter's folder or Hub id, and the model that it was trained on"
+        )
+        raise InvalidArgumentError(
+            f"{adapter} cannot be loaded onto this base ({reason(error)}): {way_out}"
+        ) from error
+    check_nothing_left_out(attached, adapter)
+    return attached
 
 
 def _brings_tokenizer(args: Namespace) -> bool:
-    return (Path(args.adapter) / "tokenizer_config.json").is_file()
+    from ..hub import hub_file
+    from ..records import tokenizer_names
+
+    if Path(args.adapter).is_dir():
+        return bool(tokenizer_names(Path(args.adapter)))
+    with contextlib.suppress(DataNotFoundError):  # not in the cache, and no Hub to ask
+        return hub_file(args.adapter, "tokenizer_config.json") is not None
+    return False
 
 
 def _tokenizer(args: Namespace) -> Any:

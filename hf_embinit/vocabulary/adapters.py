@@ -360,6 +360,8 @@ def _read(
     files = []
     for name in (MANIFEST, ROWS):
         path = _file(adapter, name, revision, subfolder)
+        if path is None and files:
+            raise InvalidArgumentError(f"{where} has {MANIFEST} and no {name}: it is not complete")
         if path is None:
             raise DataNotFoundError(f"{where} has no {name}: this adapter came without its rows. {way_out}")
         files.append(path)

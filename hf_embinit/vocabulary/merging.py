@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import Tokenizer, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..foreign import reason
 from ..manifest import record_event, warn_of_another_tokenizer
 from ..tables import EmbeddingTables, checkpoint_of, own_parameter, untie_configuration, unwrap
 from .adapters import bare_tables
@@ -35,7 +36,8 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     An adapter brings no generation configuration. With the `tokenizer` that was trained with, texts end
     where its end-of-sequence token says: an id that the configurations lack is added to theirs, or put in the
     place of the only one. Raises `InvalidArgumentError` for a model without an adapter,
-    `UnsupportedModelError` for one whose adapter is of virtual tokens (prompt and prefix tuning).
+    `UnsupportedModelError` for one that cannot be merged: of virtual tokens (prompt and prefix tuning), with
+    replicated layers, or refused by PEFT.
     """
     if hasattr(model, "prompt_encoder"):
         raise UnsupportedModelError(
@@ -44,6 +46,11 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         )
     if not hasattr(model, "merge_and_unload"):
         raise InvalidArgumentError(f"{type(model).__name__} has no adapter to merge: see load_adapter")
+    if any(getattr(model.peft_config[name], "layer_replication", None) for name in model.active_adapters):
+        raise UnsupportedModelError(
+            "the adapter has layer_replication, whose layers share one matrix and change it each in its own "
+            "way: it cannot be merged"
+        )
     base = unwrap(model)
     said = [
         c for c in (base.config, base.config.get_text_config()) if getattr(c, "tie_word_embeddings", False)
@@ -56,7 +63,10 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         defer(model, bare_tables(base))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All adapters are already merged")
-        merged = unwrap(model.merge_and_unload())
+        try:
+            merged = unwrap(model.merge_and_unload())
+        except (RuntimeError, ValueError) as error:
+            raise UnsupportedModelError(f"PEFT cannot merge this adapter: {reason(error)}") from error
     vars(merged).pop("peft_config", None)
     for config in said:
         config.tie_word_embeddings = True  # PEFT has set it to False, since the tables are two now

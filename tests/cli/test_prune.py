@@ -42,6 +42,20 @@ def test_what_the_corpus_uses_stays(folder, capsys) -> None:
     assert (out / "modules.json").is_file()
 
 
+def test_tokens_that_span_lines_stay(folder, capsys, monkeypatch) -> None:
+    """A line alone has no `ĊĊ`, which stands between two paragraphs; also where a block of lines ends."""
+    text = "a dog.\n\na man sees\na dog.\n\n  the dog\n" * 5
+    (folder / "paragraphs.txt").write_text(text, encoding="utf-8")
+    trained = tokenizer("byte_level").train_new_from_iterator([text] * 9, 320)
+    trained.save_pretrained(folder / "model")
+    model("llama", len(trained)).save_pretrained(folder / "model")
+    assert any(token.count("Ċ") > 1 for token in trained.tokenize(text))
+    monkeypatch.setattr("hf_embinit.cli.pruning._LINES", 4)
+    corpus = ["--corpus", str(folder / "paragraphs.txt")]
+    assert main(["prune", str(folder / "model"), *corpus, "--output_dir", str(folder / "out")]) == 0
+    assert AutoTokenizer.from_pretrained(folder / "out").tokenize(text) == trained.tokenize(text)
+
+
 def test_rare_tokens_go(folder, capsys) -> None:
     corpus = ["--corpus", str(folder / "corpus.txt")]
     flags = ["--min_count", "2", "--output_dir", str(folder / "s")]
@@ -60,8 +74,8 @@ def test_rare_tokens_go(folder, capsys) -> None:
         (["--keep", "Ġa", "--min_count", "0"], 2, "--min_count 0: expected a positive integer"),
         (["--corpus", "model"], 1, "--corpus model cannot be read as UTF-8 text"),
         (["--corpus", "bytes.txt"], 1, "--corpus bytes.txt cannot be read as UTF-8 text"),
-        (["--corpus", "empty.txt"], 1, "keep is empty"),
-        (["--corpus", "corpus.txt", "--min_count", "999"], 1, "keep is empty"),
+        (["--corpus", "empty.txt"], 1, "--corpus empty.txt uses no token at least 1 times (--min_count)"),
+        (["--corpus", "corpus.txt", "--min_count", "999"], 1, "uses no token at least 999 times"),
         (["--corpus", "corpus.txt", "--keep", ""], 1, "keep has ''"),
     ],
 )

@@ -65,6 +65,11 @@ def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.Capture
         (["retokenize", "model", "new", "--init", "fvtt", "--output_dir", "out"], "Unknown init 'fvtt'"),
         (["retokenize", "model", "new", "--parallel", "gone.tsv", "--output_dir", "out"], "gone.tsv"),
         (["retokenize", "model", "new", "--option", "x=1", "--output_dir", "out"], "has no option 'x'"),
+        (
+            ["retokenize", "model", "new", "--untie", "--link", "--output_dir", "out"],
+            "--untie load the model",
+        ),
+        (["explain", "model", "dog", "--most", "-3"], "--most -3: expected a positive integer"),
         (["explain", "model", "dog"], "has no embinit_coefficients.safetensors"),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -64,4 +66,34 @@ def test_merge_refuses_what_does_not_fit(trained, tmp_path, capsys) -> None:
     ):
         words = ["merge", str(tmp_path / base), str(tmp_path / adapter), "--output_dir", str(tmp_path / "o")]
         assert main(words) == 1 and said in capsys.readouterr().err
+        assert not (tmp_path / "o").exists()
+
+
+def test_merge_says_what_an_adapter_lacks(trained, tmp_path, capsys) -> None:
+    """Files that a copy has lost, a kind that a newer PEFT wrote, and a base that grew before training."""
+    from peft import LoraConfig, get_peft_model
+
+    def broken(name: str, source: str = "adapter"):
+        return Path(shutil.copytree(tmp_path / source, tmp_path / name))
+
+    (broken("cut") / "adapter_model.safetensors").write_bytes(b"xx")
+    (broken("without rows") / "embinit.safetensors").unlink()
+    config = json.loads((broken("newer") / "adapter_config.json").read_text())
+    (tmp_path / "newer" / "adapter_config.json").write_text(json.dumps(config | {"peft_type": "NOPE"}))
+    grown = model("gpt2", 322)
+    saved = {"target_modules": ["c_attn"], "modules_to_save": ["wte"], "fan_in_fan_out": True}
+    get_peft_model(grown, LoraConfig(task_type="CAUSAL_LM", **saved)).save_pretrained(tmp_path / "alone")
+    for adapter, said in (
+        ("cut", "cut cannot be loaded onto this base (Error while deserializing header"),
+        ("without rows", "without rows has embinit.json and no embinit.safetensors: it is not complete"),
+        ("newer", "newer cannot be loaded onto this base (it lacks 'NOPE'): give an adapter's folder"),
+        (
+            "alone",
+            "): it was trained on a base with more rows: have its program call hf_embinit.save_vocabulary",
+        ),
+    ):
+        words = ["merge", str(tmp_path / "base"), str(tmp_path / adapter)]
+        assert main([*words, "--output_dir", str(tmp_path / "o")]) == 1
+        *_, error = capsys.readouterr().err.splitlines()
+        assert error.startswith("error: ") and said in error, error
         assert not (tmp_path / "o").exists()

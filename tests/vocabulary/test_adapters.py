@@ -350,9 +350,23 @@ def test_damaged_and_absent_files(adapter) -> None:
     file.write_text(good)
     (folder / "adapter" / ROWS).write_bytes(b"nothing")
     refused(base, folder, "cannot be read")
+    (folder / "adapter" / ROWS).unlink()
+    refused(base, folder, r"has embinit\.json and no embinit\.safetensors")
     file.unlink()
     with pytest.raises(DataNotFoundError, match=r"has no embinit\.json"):
         load_adapter(base, folder / "adapter")
+
+
+def test_what_peft_cannot_merge_is_refused(tmp_path) -> None:
+    base, _ = saved_base("llama", tmp_path)
+    biased = get_peft_model(
+        copy.deepcopy(base), LoraConfig(target_modules=["q_proj"], lora_bias=True, task_type="CAUSAL_LM")
+    )
+    with pytest.raises(UnsupportedModelError, match="PEFT cannot merge this adapter: Impossible to merge"):
+        merge_adapter(biased)
+    twice = LoraConfig(target_modules=["q_proj"], layer_replication=[[0, 2], [1, 2]], task_type="CAUSAL_LM")
+    with pytest.raises(UnsupportedModelError, match="layer_replication, whose layers share one matrix"):
+        merge_adapter(get_peft_model(base, twice))
 
 
 def test_what_an_adapter_cannot_say_is_refused(adapter) -> None:
@@ -438,14 +452,18 @@ def test_an_adapter_on_the_hub(adapter, tmp_path) -> None:
     from builders.loopback_hub import loopback_hub
 
     folder, _ = adapter
+    grown = tokenizer("byte_level")
+    grown.add_tokens(NEW)
+    grown.save_pretrained(folder / "tokenizer")
     code = """
 import sys, torch, hf_embinit
 from huggingface_hub import HfApi
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_embinit.__main__ import main
 folder = sys.argv[1]
 api = HfApi()
 api.create_repo("user/adapter")
+AutoTokenizer.from_pretrained(folder + "/tokenizer").save_pretrained(folder + "/adapter")
 api.upload_folder(repo_id="user/adapter", folder_path=folder + "/adapter")
 load = lambda name: AutoModelForCausalLM.from_pretrained(folder + "/" + name).eval()
 ids = torch.tensor([[5, 320, 7, 321]])
@@ -455,6 +473,7 @@ with torch.no_grad():
     assert torch.equal(got, expected)
     assert main(["merge", folder + "/base", "user/adapter", "--output_dir", folder + "/merged"]) == 0
     torch.testing.assert_close(load("merged")(input_ids=ids).logits, expected, atol=1e-5, rtol=1e-4)
+    assert len(AutoTokenizer.from_pretrained(folder + "/merged")) == 322  # that of the adapter
 try:
     hf_embinit.load_adapter(load("base"), "user/absent")
 except hf_embinit.EmbinitError as error:
