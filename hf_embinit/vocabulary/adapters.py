@@ -357,7 +357,7 @@ def _read(
 
     where = f"{adapter}/{subfolder}" if subfolder else adapter
     way_out = "Save it with its vocabulary: hf_embinit.save_vocabulary(model, folder)."
-    files = []
+    files: list[Path] = []
     for name in (MANIFEST, ROWS):
         path = _file(adapter, name, revision, subfolder)
         if path is None and files:
