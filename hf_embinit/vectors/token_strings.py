@@ -38,6 +38,11 @@ def read_token_strings(
         return _token_strings(tokenizer, side)
 
 
+def has_vocabulary(folder: Path) -> bool:
+    """Whether a folder has a file with the vocabulary of a tokenizer, whose other files may be missing."""
+    return any(file.is_file() for pattern in _VOCABULARY_FILES for file in folder.glob(pattern))
+
+
 def _token_strings(
     tokenizer: Any, side: Literal["source", "target"]
 ) -> tuple[dict[int, str], TokenFamily, list[str]]:
@@ -58,7 +63,7 @@ def _token_strings(
 def _load(folder: Path) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    if not any(file for pattern in _VOCABULARY_FILES for file in folder.glob(pattern)):
+    if not has_vocabulary(folder):
         raise DataNotFoundError(
             f"{folder} has no tokenizer files (such as tokenizer.json), so its rows have no tokens: save the "
             "tokenizer beside the model with tokenizer.save_pretrained."

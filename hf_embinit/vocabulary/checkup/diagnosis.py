@@ -15,7 +15,7 @@ from ...hub import hub_snapshot, load_pretrained_tokenizer
 from ...resize import fill_report
 from ...rows import RowRequest, make_rows
 from ...tables import INDEX, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
-from ...vectors import read_weight_map
+from ...vectors import has_vocabulary, read_weight_map
 from ..adapters import bare_tables
 from . import adapter, loading, rows, sizes, tokens
 from .case import Case, case_of_files, files_of_tables
@@ -27,7 +27,10 @@ CHECKS: list[Callable[[Case], Iterator[Finding]]] = [
     *rows.CHECKS,
     *tokens.CHECKS,
 ]
-_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "adapter_model.safetensors", "embinit.safetensors")
+_SMALL_FILES = (
+    *("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja", "*.py"),
+    *("adapter_model.safetensors", "embinit.safetensors"),
+)
 """What a checkpoint or an adapter on the Hub is read from, beside weights."""
 
 
@@ -148,7 +151,7 @@ def _unsupported(error: EmbinitError) -> Finding:
 
 
 def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) -> Any:
-    if not (folder / "tokenizer_config.json").is_file():
+    if not (folder / "tokenizer_config.json").is_file() and not has_vocabulary(folder):
         return None
     try:
         tokenizer = load_pretrained_tokenizer(
