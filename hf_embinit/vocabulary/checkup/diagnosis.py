@@ -11,7 +11,7 @@ from torch import nn
 from ...arguments import FilePath, RowId, Seed, Tokenizer, checked
 from ...errors import EmbinitError, InvalidArgumentError
 from ...foreign import reason
-from ...hub import hub_snapshot, load_pretrained_tokenizer
+from ...hub import hub_snapshot, load_pretrained_tokenizer, model_class
 from ...resize import fill_report
 from ...rows import RowRequest, make_rows
 from ...tables import INDEX, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
@@ -153,12 +153,13 @@ def _unsupported(error: EmbinitError) -> Finding:
 def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) -> Any:
     if not (folder / "tokenizer_config.json").is_file() and not has_vocabulary(folder):
         return None
+    what = f"the tokenizer of {folder}"
     try:
-        tokenizer = load_pretrained_tokenizer(
-            str(folder), f"the tokenizer of {folder}", trust_remote_code=trust_remote_code
-        )
+        tokenizer = load_pretrained_tokenizer(str(folder), what, trust_remote_code=trust_remote_code)
     except EmbinitError as error:
-        found.append(Finding("error", "tokenizer_cannot_be_loaded", str(error), "Save it again"))
+        asks = not trust_remote_code and _asks_for_trust(error.__cause__)
+        message, advice = _own_code(what) if asks else (str(error), "Save it again")
+        found.append(Finding("error", "tokenizer_cannot_be_loaded", message, advice))
         return None
     found += _findings(tokens.loaded_otherwise, (folder, tokenizer))
     return tokenizer
@@ -181,9 +182,24 @@ def _case_of_folder(
         return case if case is not None else _loaded(folder, config, tokenizer, found, trust_remote_code)
     except Exception as error:  # whatever is wrong with the files
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        message = f"{folder} cannot be loaded: {line}"
-        found.append(Finding("error", "cannot_be_loaded", message, "Save the model again"))
+        message, advice = f"{folder} cannot be loaded: {line}", "Save the model again"
+        if not trust_remote_code and _asks_for_trust(error):
+            message, advice = _own_code(str(folder))
+        found.append(Finding("error", "cannot_be_loaded", message, advice))
     return None
+
+
+def _asks_for_trust(error: BaseException | None) -> bool:
+    """Whether transformers refused to run code that came with the files."""
+    return "trust_remote_code=True" in str(error)
+
+
+def _own_code(what: str) -> tuple[str, str]:
+    """Message and way out for files that bring code of their own."""
+    return (
+        f"{what} cannot be loaded: it needs code of its own (auto_map), which was not run",
+        "If you trust that code, give trust_remote_code=True (hf-embinit doctor --trust_remote_code)",
+    )
 
 
 def _fetch(hub_id: str, folder: Path, config: Any, *, tables_alone: bool) -> list[str] | None:
@@ -197,11 +213,9 @@ def _fetch(hub_id: str, folder: Path, config: Any, *, tables_alone: bool) -> lis
 
 def _loaded(folder: Path, config: Any, tokenizer: Any, found: list[Finding], trust_remote_code: bool) -> Case:
     """The case of a folder whose model must be built; tables that loading had to draw become findings."""
-    import transformers
-
-    name = next(iter(config.architectures or ()), "AutoModel")
+    found_class = _class_of(config)
     with quiet_loading():  # what its report would say becomes findings
-        model, told = getattr(transformers, name, transformers.AutoModel).from_pretrained(
+        model, told = found_class.from_pretrained(
             folder, output_loading_info=True, trust_remote_code=trust_remote_code
         )
     tables = EmbeddingTables(model)
@@ -212,3 +226,16 @@ def _loaded(folder: Path, config: Any, tokenizer: Any, found: list[Finding], tru
             way_out = "Save the model with this table, or tie it"
             found.append(Finding("error", "never_loaded", message, way_out))
     return Case(str(folder), model, tables, tokenizer)
+
+
+def _class_of(config: Any) -> Any:
+    """The class that a config names, or where it is not to be had the one of its kind without a head."""
+    from transformers import AutoModel
+
+    try:
+        return model_class(config)
+    except InvalidArgumentError:
+        of_its_own = getattr(config, "auto_map", None) or {}
+        if type(config) in AutoModel._model_mapping or "AutoModel" in of_its_own:
+            return AutoModel
+        raise
