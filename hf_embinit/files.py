@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from typing import IO
 
 from .disk import disk_problem
 from .errors import EmbinitError, RunFolderError
+
+_HIDDEN = re.compile(r"\.hf_embinit\.[0-9a-f]{8}\.tmp")
+"""What `whole_folder` writes into inside a folder that is there; a killed process leaves one."""
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
@@ -53,13 +57,15 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
 def check_output(folder: str | os.PathLike[str], flag: str = "--output_dir") -> None:
     """Raises `RunFolderError` for a folder that is not empty or cannot be made, before any work.
 
-    `flag` is what the folder was given as.
+    `flag` is what the folder was given as. Hidden folders that `whole_folder` left in it do not count.
     """
     path = Path(folder)
     if not os.fspath(folder):
         raise RunFolderError(f"{flag} '' is no folder: give the name of a new one")
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.exists() and (
+            not path.is_dir() or any(not _HIDDEN.fullmatch(p.name) for p in path.iterdir())
+        ):
             kind = "is not empty" if path.is_dir() else "is a file"
             raise RunFolderError(f"{flag} {folder} {kind}: choose another folder, or delete it")
     except OSError as error:
@@ -70,21 +76,27 @@ def check_output(folder: str | os.PathLike[str], flag: str = "--output_dir") -> 
 
 @contextlib.contextmanager
 def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A hidden folder beside `folder` to write into, which is renamed to `folder` at the end.
+    """A hidden folder to write into, whose content is in `folder` at the end.
 
-    After an error neither exists. Raises `RunFolderError` when `folder` is taken or cannot be written.
+    It is beside a `folder` that is not there yet, and becomes it. An empty one may be a mount point, a link
+    or the current folder: it stays, with its mode, and what was written in a hidden folder inside is moved
+    up. After an error nothing is left. Raises `RunFolderError` when `folder` is taken or cannot be written.
     """
     check_output(folder)
-    path = Path(folder).absolute()
-    hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    path = Path(os.path.realpath(folder))
+    stays, end = path.is_dir(), f"{secrets.token_hex(4)}.tmp"
+    hidden = path / f".hf_embinit.{end}" if stays else path.with_name(f".{path.name}.{end}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden.mkdir()
         yield hidden
         check_output(folder)
-        if path.exists():
-            path.rmdir()
-        hidden.rename(path)
+        if stays:
+            _move_up(hidden)
+        else:
+            if path.exists():
+                path.rmdir()
+            hidden.rename(path)
     except EmbinitError:
         raise
     except OSError as error:
@@ -93,3 +105,16 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+
+
+def _move_up(hidden: Path) -> None:
+    """Moves what is in `hidden` into its parent, or nothing; config.json, without which no model is, last."""
+    made = sorted(hidden.iterdir(), key=lambda path: (path.name == "config.json", path.name))
+    try:
+        for path in made:
+            os.replace(path, hidden.parent / path.name)
+    except BaseException:
+        for path in made:
+            if not os.path.lexists(path):
+                os.replace(hidden.parent / path.name, path)
+        raise

@@ -1,0 +1,114 @@
+"""Folders that are written whole or not at all, where the folder is there already: it stays what it was."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+from builders.command_line import save_bert
+
+from hf_embinit.__main__ import main
+from hf_embinit.errors import RunFolderError
+from hf_embinit.files import check_output, whole_folder
+
+
+def write(folder: str | Path) -> None:
+    with whole_folder(folder) as hidden:
+        (hidden / "1_Pooling").mkdir()
+        for name in ("config.json", "model.safetensors", "1_Pooling/config.json"):
+            (hidden / name).write_text(name)
+
+
+def listed(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+WRITTEN = ["1_Pooling", "1_Pooling/config.json", "config.json", "model.safetensors"]
+
+
+def test_a_link_to_an_empty_folder_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to("disk")
+    write(tmp_path / "out")
+    assert (tmp_path / "out").is_symlink() and listed(tmp_path / "disk") == WRITTEN
+    (tmp_path / "later").symlink_to("absent")
+    write(tmp_path / "later")
+    assert listed(tmp_path / "absent") == WRITTEN
+    assert listed(tmp_path)[-1] == "out" and not [name for name in os.listdir(tmp_path) if name[0] == "."]
+
+
+def test_the_current_folder_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_bert(tmp_path / "model")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    before = os.stat(".").st_ino
+    assert main(["init", "../model", "--init", "xavier", "--output_dir", "."]) == 0
+    assert os.stat(tmp_path / "here").st_ino == before
+    assert (tmp_path / "here" / "config.json").is_file() and "model.safetensors" in os.listdir(".")
+
+
+def test_an_empty_folder_keeps_its_mode(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(0o2777)
+    write(out)
+    assert stat.S_IMODE(out.stat().st_mode) == 0o2777 and listed(out) == WRITTEN
+
+
+def test_a_mount_point_is_written_on_its_own_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(Path, "rmdir", busy)
+    monkeypatch.setattr(Path, "rename", busy)
+    with whole_folder(tmp_path / "out") as hidden:
+        assert hidden.parent == tmp_path / "out"  # whose room is looked at
+        (hidden / "config.json").write_text("{}")
+    assert listed(tmp_path / "out") == ["config.json"]
+
+
+def test_config_json_comes_last_or_nothing_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out").mkdir()
+    moved, replace = list[str](), os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        moved.append(source.name)
+        if len(moved) == 3:
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(RunFolderError, match="the disk is full"):
+        write(tmp_path / "out")
+    assert moved[:3] == ["1_Pooling", "model.safetensors", "config.json"]
+    assert listed(tmp_path) == ["out"]
+
+
+def test_a_killed_run_leaves_a_hidden_folder_that_is_no_obstacle(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with pytest.raises(KeyboardInterrupt), whole_folder(out) as hidden:
+        left = hidden.name
+        raise KeyboardInterrupt
+    assert not listed(out)
+    (out / left).mkdir()
+    (out / left / "model.safetensors").write_text("half")
+    check_output(out)
+    write(out)
+    assert set(listed(out)) == {*WRITTEN, left, f"{left}/model.safetensors"}
+    for name in ("config.json", ".other.tmp"):
+        (tmp_path / name[1:]).mkdir()
+        (tmp_path / name[1:] / name).write_text("")
+        with pytest.raises(RunFolderError, match=re.escape(f"{name[1:]} is not empty")):
+            check_output(tmp_path / name[1:])
+
+
+def test_who_is_second_is_told(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    with pytest.raises(RunFolderError, match="is not empty"), whole_folder(tmp_path / "out"):
+        write(tmp_path / "out")
+    assert listed(tmp_path / "out") == WRITTEN
