@@ -100,7 +100,7 @@ def test_what_a_disk_refuses_is_one_sentence_in_every_program(place: Path) -> No
     problems = []
     for (line, said), (code, text) in zip(wanted, told, strict=True):
         last = text.splitlines()[-1] if text else ""
-        said = "GiB left" if "GiB left" in last and said == FULL else said  # found before the first byte
+        said = "MiB left" if "MiB left" in last and said == FULL else said  # found before the first byte
         if code != 1 or "Traceback" in text or "error: " not in last or said not in last:
             problems.append((line[:80], code, text[-600:]))
     assert not problems, problems

@@ -173,9 +173,13 @@ def _require_room(needed: int, folder: Path, way_out: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise RunFolderError(
-            f"the disk of --output_dir has {free / 2**30:,.2f} GiB left, but the checkpoint needs "
-            f"{needed / 2**30:,.2f} GiB: {way_out}"
+            f"the disk of --output_dir has {_size(free)} left, but the checkpoint needs "
+            f"{_size(needed)}: {way_out}"
         )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:,.2f} GiB" if count >= 2**30 else f"{count / 2**20:,.2f} MiB"
 
 
 def _plan(shard: Shard, stored: StoredCheckpoint, model: PreTrainedModel, untied: list[_Part]) -> _Plan:

@@ -145,11 +145,24 @@ def test_damaged_files_are_refused_in_one_sentence(kind: str, tmp_path: Path) ->
 
 def test_a_full_disk_is_said_before_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_checkpoint(saved(llama(), tmp_path / "model"))
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=2**10))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=15 * 2**10))
     monkeypatch.setattr(checkpoint_writing, "_write_shard", lambda *_: pytest.fail("wrote"))
-    with pytest.raises(RunFolderError, match=r"has 0\.00 GiB left, but the checkpoint needs"):
+    with pytest.raises(RunFolderError, match=r"has 0\.01 MiB left, but the checkpoint needs 0\.02 MiB"):
         save_checkpoint(opened, tmp_path / "o")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize(
+    ("free", "needed", "said"),
+    [
+        (20 * 2**20, 2**31, "has 20.00 MiB left, but .* needs 2.00 GiB: out"),
+        (0, 2**30 - 1, "needs 1,024.00 MiB"),
+    ],
+)
+def test_room_is_told_in_a_unit_that_shows_it(free, needed, said, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    with pytest.raises(RunFolderError, match=said):
+        checkpoint_writing._require_room(needed, tmp_path, "out")
 
 
 KILLED = """
