@@ -298,6 +298,28 @@ def test_an_adapter_that_does_not_is_told_before_its_first_new_id(tmp_path, caps
     assert "is an adapter: merge it first" in capsys.readouterr().err
 
 
+LACKING = {
+    "adapter_model.safetensors": "adapter_weights_missing",
+    "embinit.safetensors": "adapter_vocabulary_incomplete",
+    "embinit.json": "adapter_vocabulary_incomplete",
+}
+
+
+def test_an_adapter_that_lacks_a_file_is_an_error(tmp_path, capsys) -> None:
+    whole, _ = adapter(tmp_path, carried=True)
+    for name, code in LACKING.items():
+        folder = tmp_path / name
+        shutil.copytree(whole, folder)
+        (folder / name).unlink()
+        (found,) = (f for f in doctor(folder) if f.code == code)
+        assert found.severity == "error" and name in found.message and "save" in found.advice
+        assert main(["doctor", str(folder)]) == 4
+        assert f"[{code}]" in capsys.readouterr().out
+    pickled = tmp_path / "adapter_model.safetensors" / "adapter_model.bin"
+    pickled.write_bytes(b"a pickle, which nothing here opens")
+    assert "adapter_weights_missing" not in {f.code for f in doctor(pickled.parent)}
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"trainable_token_indices": 7}'])
 def test_damaged_adapters_are_findings(content, tmp_path) -> None:
     folder, _ = adapter(tmp_path, carried=False)
@@ -333,6 +355,7 @@ except InvalidArgumentError as error:
     assert "its other weights are not here" in str(error)
 else:
     raise AssertionError("a part was saved")
+assert main(["doctor", "user/pickled"]) == 0
 print(main(["doctor", "user/good"]), main(["doctor", "user/adapter"]), main(["doctor", "user/none"]))
 """
 
@@ -341,6 +364,8 @@ def test_hub_ids(tmp_path) -> None:
     good = saved(tmp_path / "good")
     folder, _ = adapter(tmp_path / "adapters", carried=True)
     edit(folder / "adapter_config.json", base_model_name_or_path="user/good")
+    shutil.copytree(folder, tmp_path / "pickled")
+    (tmp_path / "pickled" / "adapter_model.safetensors").rename(tmp_path / "pickled" / "adapter_model.bin")
     m = model("llama", 320)
     m.save_pretrained(tmp_path / "sharded", max_shard_size="3KB")
     tokenizer("byte_level").save_pretrained(tmp_path / "sharded")
@@ -351,6 +376,7 @@ def test_hub_ids(tmp_path) -> None:
         hub.add_folder("user/good", good)
         hub.add_folder("user/sharded", tmp_path / "sharded")
         hub.add_folder("user/adapter", folder)
+        hub.add_folder("user/pickled", tmp_path / "pickled")
         done = subprocess.run(
             [sys.executable, "-c", ON_THE_HUB],
             capture_output=True,

@@ -10,10 +10,12 @@ from typing import Any
 from ...errors import EmbinitError
 from ...foreign import read_json
 from ...hub import load_pretrained
-from ..adapters import MANIFEST, sizes_at
+from ..adapters import MANIFEST, ROWS, sizes_at
 from .case import Stored
 from .finding import Finding
 
+WEIGHTS, PICKLE = "adapter_model.safetensors", "adapter_model.bin"
+"""The files that PEFT reads an adapter from: one of them."""
 _TABLES = ("embed_tokens", "lm_head", "wte", "word_embeddings", "shared", "embed_in", "embed_out")
 
 
@@ -34,6 +36,10 @@ class AdapterCase:
     """Ids whose rows it trains."""
     highest: int
     """The highest id of the tokenizer beside it; -1 without one."""
+    has_weights: bool
+    """Whether the adapter itself is there, and not its configuration alone."""
+    has_rows: bool
+    """Whether the rows that go with `manifest` are there."""
 
 
 def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
@@ -65,7 +71,33 @@ def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
         },
         trained=sorted({i for group in groups for i in group if isinstance(i, int)}),
         highest=max(tokenizer.get_vocab().values(), default=-1) if tokenizer is not None else -1,
+        has_weights=any((folder / name).is_file() for name in (WEIGHTS, PICKLE)),
+        has_rows=(folder / ROWS).is_file(),
     )
+
+
+def weights_are_missing(case: AdapterCase) -> Iterator[Finding]:
+    """The configuration came without the tensors that were trained."""
+    if not case.has_weights:
+        yield Finding(
+            "error",
+            "adapter_weights_missing",
+            f"{case.name} has an adapter_config.json, but neither {WEIGHTS} nor {PICKLE}",
+            "Copy them from where the adapter was trained, or save it again: model.save_pretrained(folder)",
+        )
+
+
+def vocabulary_is_incomplete(case: AdapterCase) -> Iterator[Finding]:
+    """One of the two files of a grown vocabulary came without the other."""
+    if (case.manifest is not None) != case.has_rows:
+        there, missing = (ROWS, MANIFEST) if case.has_rows else (MANIFEST, ROWS)
+        yield Finding(
+            "error",
+            "adapter_vocabulary_incomplete",
+            f"{case.name} has {there} without {missing}, so that load_adapter cannot grow its base",
+            f"Copy {missing} from where the adapter was saved, or save both again: "
+            f"hf_embinit.save_vocabulary(model, folder)",
+        )
 
 
 def base_is_missing(case: AdapterCase) -> Iterator[Finding]:
@@ -135,4 +167,11 @@ def servers_leave_rows_out(case: AdapterCase) -> Iterator[Finding]:
         )
 
 
-CHECKS = [base_is_missing, base_has_another_size, tokenizer_is_too_large, servers_leave_rows_out]
+CHECKS = [
+    weights_are_missing,
+    vocabulary_is_incomplete,
+    base_is_missing,
+    base_has_another_size,
+    tokenizer_is_too_large,
+    servers_leave_rows_out,
+]

@@ -29,7 +29,7 @@ CHECKS: list[Callable[[Case], Iterator[Finding]]] = [
 ]
 _SMALL_FILES = (
     *("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja", "*.py"),
-    *("adapter_model.safetensors", "embinit.safetensors"),
+    *(adapter.WEIGHTS, "embinit.safetensors"),
 )
 """What a checkpoint or an adapter on the Hub is read from, beside weights."""
 
@@ -173,6 +173,8 @@ def _case_of_folder(
 
     try:
         if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
+            if hub_id is not None and not (folder / adapter.WEIGHTS).is_file():
+                hub_snapshot(hub_id, [*_SMALL_FILES, adapter.PICKLE], revision=folder.name)
             return adapter.adapter_case(folder, tokenizer)
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         files = None if hub_id is None else _fetch(hub_id, folder, config, tables_alone=True)
