@@ -17,6 +17,7 @@ from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..foreign import reading
 from ..hub import hub_snapshot, load_pretrained, model_class
 from ..vectors import read_weight_map
+from .beside import SMALL_FILES, module_patterns
 from .embedding_tables import EmbeddingTables
 from .meta_models import meta_model
 from .safetensors_files import (
@@ -30,8 +31,6 @@ from .safetensors_files import (
 from .stored_rows import BLOCK_BYTES, StoredRows
 from .table import TiedTensor
 
-_SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.spm", "*.tiktoken", "LICENSE*", "NOTICE*")
-"""What a checkpoint has beside its weights."""
 _WAY_OUT = "Give the folder or the Hub id of a saved model."
 
 
@@ -81,7 +80,7 @@ def open_checkpoint(
     folder = Path(name).expanduser()
     is_here = bool(name) and folder.is_dir()
     if not is_here:
-        folder = hub_snapshot(name, _SMALL_FILES, revision=revision, way_out=_WAY_OUT)
+        folder = hub_snapshot(name, SMALL_FILES, revision=revision, way_out=_WAY_OUT)
     elif revision is not None:
         raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder")
     if (folder / "adapter_config.json").is_file():
@@ -95,7 +94,8 @@ def open_checkpoint(
     if not is_here:
         only = _files_of_tables(folder / INDEX, found, config) if tables_only else None
         every = set(read_weight_map(folder / INDEX).values()) if (folder / INDEX).is_file() else {WEIGHTS}
-        wanted = [*_SMALL_FILES, *sorted(only or every)]
+        modules = [] if tables_only else module_patterns(folder)
+        wanted = [*SMALL_FILES, *sorted(only or every), *modules]
         folder = hub_snapshot(name, wanted, revision=folder.name, way_out=_WAY_OUT)
     files = read_checkpoint_files(folder, only)
     with reading(f"the config of {name}, with the tensors beside it,", InvalidArgumentError):

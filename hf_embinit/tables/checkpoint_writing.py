@@ -19,19 +19,13 @@ from transformers.utils import logging
 from ..arguments import FilePath, Tokenizer, checked
 from ..errors import InvalidArgumentError, RunFolderError
 from ..files import whole_folder
-from ..foreign import read_json
+from .beside import copy_beside, folder_of
 from .checkpoint import StoredCheckpoint, checkpoint_of
 from .safetensors_files import INDEX, Shard, StoredTensor
 from .stored_rows import BLOCK_BYTES, StoredRows
 
 _ALONGSIDE = (".json", ".jsonl", ".txt", ".model", ".jinja", ".py", ".spm", ".tiktoken", ".bpe")
 """Endings of the files that a checkpoint needs beside its weights."""
-_BESIDE = (
-    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
-    *("chat_template.json", "modules.json", "config_sentence_transformers.json"),
-    *("sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"),
-)
-"""What processors and sentence-transformers keep beside a model, and neither model nor tokenizer saves."""
 _NOT_ALONGSIDE = ("config.json", "generation_config.json", "trainer_state.json", "all_results.json")
 _OF_TOKENIZERS = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 
@@ -58,8 +52,8 @@ def save_checkpoint(
         link: makes hard links of files of weights that do not change, where source and target share a file
             system. Both folders then hold the same file: whoever writes into it changes both.
 
-        beside: the folder that a loaded model came from: what processors and sentence-transformers keep there
-            and neither model nor tokenizer saves is copied.
+        beside: the folder or Hub id that a loaded model came from: what processors and sentence-transformers
+            keep there and neither model nor tokenizer saves is copied.
 
     Raises:
         RunFolderError: a folder that is taken or cannot be written. Too little room on its disk is found
@@ -81,27 +75,12 @@ def save_checkpoint(
             _write(model, stored, hidden, link, tokenizer is None)
         if tokenizer is not None:
             tokenizer.save_pretrained(hidden)
-        source = beside if stored is None else stored.files.folder
-        for name in _beside(source, tokenizer is None):
-            there, here = Path(source or "", name), hidden / name
-            if there.is_file() and not here.exists():
-                here.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(there, here)
-
-
-def _beside(source: Any, templates: bool) -> list[str]:
-    """Files of a folder that neither model nor tokenizer saves, by their paths in it: sentence-transformers'
-    modules among them, and chat templates of a tokenizer that is not saved anew."""
-    if source is None or not Path(source).is_dir():
-        return []
-    folder, found = Path(source), list(_BESIDE)
-    modules = folder / "modules.json"
-    listed = read_json(modules, list) if modules.is_file() else []
-    paths = {str(one.get("path") or "") for one in listed if isinstance(one, dict)}
-    paths |= {"additional_chat_templates"} if templates else set()
-    for path in sorted(p for p in paths if p and ".." not in Path(p).parts and not Path(p).is_absolute()):
-        found += [str(f.relative_to(folder)) for f in sorted((folder / path).rglob("*")) if f.is_file()]
-    return list(dict.fromkeys(found))
+        if stored is not None:
+            source: Path | None = stored.files.folder
+        else:
+            source = None if beside is None else folder_of(beside, model)
+        if source is not None:
+            copy_beside(source, hidden, templates=tokenizer is None)
 
 
 @dataclass

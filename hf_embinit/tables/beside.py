@@ -1,0 +1,75 @@
+"""Small files that a checkpoint has beside its weights, in a folder or on the Hub, and folders of modules."""
+
+from __future__ import annotations
+
+import glob
+import logging
+import shutil
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from ..arguments import FilePath
+from ..errors import DataNotFoundError
+from ..foreign import read_json
+from ..hub import hub_snapshot
+
+logger = logging.getLogger(__name__)
+
+SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "*.py", "*.spm", "*.tiktoken", "LICENSE*", "NOTICE*")
+"""What a checkpoint has beside its weights."""
+_BESIDE = (
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+    *("chat_template.json", "modules.json", "config_sentence_transformers.json"),
+    *("sentence_bert_config.json", "1_Pooling/config.json", "2_Normalize/config.json"),
+)
+"""What processors and sentence-transformers keep beside a model, and neither model nor tokenizer saves."""
+
+
+def copy_beside(source: Path, target: Path, templates: bool) -> None:
+    """Copies what neither model nor tokenizer saves, and `target` lacks: sentence-transformers' modules among
+    it, and with `templates` the chat templates of a tokenizer that is not saved anew."""
+    found = list(_BESIDE)
+    for path in [*_module_folders(source), *(["additional_chat_templates"] if templates else [])]:
+        files = sorted(file for file in (source / path).rglob("*") if file.is_file())
+        found += [str(file.relative_to(source)) for file in files]
+    for name in dict.fromkeys(found):
+        there, here = source / name, target / name
+        if there.is_file() and not here.exists():
+            here.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(there, here)
+
+
+def module_patterns(folder: Path) -> list[str]:
+    """What `hub_snapshot` takes for the modules of sentence-transformers, weights of their own included."""
+    return [f"{glob.escape(path)}/*" for path in _module_folders(folder)]
+
+
+def folder_of(source: FilePath, model: PreTrainedModel) -> Path | None:
+    """The folder that `model` was loaded from; of a Hub id, that of its small files at the model's commit.
+
+    It is None, with a warning, where the Hub does not give them: a model that is made is saved all the same.
+    """
+    folder, name = Path(source), str(source)
+    if folder.is_dir():
+        return folder
+    revision = getattr(model.config, "_commit_hash", None) if model.name_or_path == name else None
+    try:
+        folder = hub_snapshot(name, SMALL_FILES, revision=revision)
+        modules = module_patterns(folder)
+        return hub_snapshot(name, [*SMALL_FILES, *modules], revision=folder.name) if modules else folder
+    except DataNotFoundError as error:
+        logger.warning(
+            "what processors and sentence-transformers keep beside %s is not copied, do it by hand: %s",
+            name,
+            str(error).strip(),
+        )
+        return None
+
+
+def _module_folders(folder: Path) -> list[str]:
+    modules = folder / "modules.json"
+    listed = read_json(modules, list) if modules.is_file() else []
+    paths = {Path(str(one.get("path") or "")) for one in listed if isinstance(one, dict)}
+    inside = (path for path in paths if path.parts and ".." not in path.parts and not path.is_absolute())
+    return sorted(path.as_posix() for path in inside)
