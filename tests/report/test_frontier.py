@@ -85,8 +85,13 @@ def test_training_leaves_the_channel_of_sst2_as_it_was():
 
 
 def test_training_fills_the_channel_of_multi30k():
-    assert in_percent(in_positions("translate/multi30k", "glove_orthogonal", None)) == ("0.0", "4.6")
-    assert "from 0.0% to 4.6% of the tables" in (COMMITTED / "README.md").read_text(encoding="utf-8")
+    page = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    for options, shares, quoted in (
+        (None, ("0.0", "4.6"), "from 0.0% to 4.6% of the tables"),
+        (["turn=random", "empty=false"], ("7.8", "9.0"), "After a random turn it goes from 7.8% to 9.0%"),
+    ):
+        found = in_positions("translate/multi30k", "glove_orthogonal", options)
+        assert len(found) == 6 and in_percent(found) == shares and quoted in page
 
 
 def in_positions(runs, init, options):
@@ -127,7 +132,20 @@ def in_percent(found):
             "Multi30k, trained",
             "Val. loss",
             "emptied-1 - glove_xavier-1",
-            "(+0.004 on `glove_xavier`, -0.025 to 0.032",
+            "+0.004 on `glove_xavier`, -0.025 to 0.032",
+        ),
+        (
+            "Multi30k, trained",
+            "BLEU",
+            "random-1 - emptied-1",
+            "+0.69 BLEU on `glove_orthogonal` (-1.47 to 2.86)",
+        ),
+        ("Multi30k, trained", "BLEU", "random-1 - glove_xavier-1", "-0.22 on `glove_xavier` (-0.85 to 0.41)"),
+        (
+            "Multi30k, trained",
+            "Val. loss",
+            "random-1 - emptied-1",
+            "-0.007 on `glove_orthogonal` (-0.012 to -0.003)",
         ),
         ("Multi30k, trained", "Val. loss", "emptied-1 - xavier-1", "-0.005 on `xavier`, -0.021 to 0.011"),
     ],
