@@ -15,7 +15,13 @@ _LINES = 1000
 
 def _prune_flags(parser: ArgumentParser) -> None:
     add_model_flags(parser)
-    flag(parser, "corpus", nargs="+", metavar="FILE", help="text files: what they use is kept, line by line and across lines")
+    flag(
+        parser,
+        "corpus",
+        nargs="+",
+        metavar="FILE",
+        help="text files: what they use is kept, line by line and across lines",
+    )
     flag(parser, "keep", nargs="+", metavar="TOKEN", default=[], help="tokens that are kept in any case")
     flag(parser, "min_count", type=int, default=1, metavar="N", help="uses that keep a token (default: 1)")
     add_output_flag(parser, "smaller")
