@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
-import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -45,8 +45,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def wheel(sdist: Path) -> Path:
     """The wheel that pip makes of the sdist."""
-    with tarfile.open(sdist) as file:
-        file.extractall(sdist.parent / "unpacked", filter="data")
+    shutil.unpack_archive(sdist, sdist.parent / "unpacked")
     (tree,) = (sdist.parent / "unpacked").iterdir()
     return build(tree, "wheel", sdist.parent)
 
