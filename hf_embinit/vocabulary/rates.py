@@ -93,13 +93,13 @@ _STANDS: set[_Stand] = set()
 class _Stand:
     """Hooks around every optimizer's step, for as long as the parameter of the rows lives.
 
-    An optimizer that steps the table and not the rows leaves theirs to the one that does: a parameter that
-    nobody steps stands for them meanwhile. Steps may be nested, as of an optimizer around an optimizer."""
+    An optimizer that steps the table and not the rows leaves them, and their gradients, to the one that does.
+    Steps may be nested, as of an optimizer around an optimizer."""
 
     def __init__(self, rows: nn.Parameter, tied: TiedTensor, ids: Tensor) -> None:
         self.rows, self.tensor, self.name = weakref.ref(rows), weakref.ref(tied.tensor), tied.name
         self.dim, self.ids = tied.dim, ids
-        self.left_alone: weakref.WeakKeyDictionary[torch.optim.Optimizer, nn.Parameter] = (
+        self.left_alone: weakref.WeakKeyDictionary[torch.optim.Optimizer, Tensor] = (
             weakref.WeakKeyDictionary()
         )
         self.since_rows: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
@@ -120,20 +120,14 @@ class _Stand:
         for handle in self.handles:
             handle.remove()
 
-    def both(self, optimizer: torch.optim.Optimizer) -> tuple[nn.Parameter, Tensor] | None:
-        """What stands for the rows while this optimizer steps, and the table; None if it has neither."""
+    def stepped(self, optimizer: torch.optim.Optimizer) -> tuple[nn.Parameter, Tensor, bool] | None:
+        """The rows, the table, and whether the rows are this optimizer's; None if it steps neither."""
         rows, tensor = self.rows(), self.tensor()
         if rows is None or tensor is None:
             return None
         self.ids = self.ids.to(tensor.device)
-        stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        if id(rows) in stepped:
-            return rows, tensor
-        if id(tensor) not in stepped:
-            return None
-        if optimizer not in self.left_alone:
-            self.left_alone[optimizer] = nn.Parameter(tensor.detach().index_select(self.dim, self.ids))
-        return self.left_alone[optimizer], tensor
+        theirs = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return (rows, tensor, id(rows) in theirs) if theirs & {id(rows), id(tensor)} else None
 
     def before(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -141,11 +135,13 @@ class _Stand:
         """Gives the rows their values and gradients, and takes the gradients from the table.
 
         A closure makes the gradients within the step: it is wrapped, to see and hand over the rows."""
-        if (both := self.both(optimizer)) is None:
+        if (found := self.stepped(optimizer)) is None:
             return None
-        rows, tensor = both
-        self._tell(optimizer, rows)
+        rows, tensor, mine = found
+        self._tell(optimizer, mine)
         rows.data = tensor.detach().index_select(self.dim, self.ids)
+        if not mine:
+            self.left_alone[optimizer] = rows.data
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
         if closure is None:
             self._hand_over(rows, tensor)
@@ -162,9 +158,9 @@ class _Stand:
             return args, {**kwargs, "closure": wrapped}
         return (args[0], wrapped, *args[2:]), kwargs
 
-    def _tell(self, optimizer: torch.optim.Optimizer, rows: nn.Parameter) -> None:
+    def _tell(self, optimizer: torch.optim.Optimizer, mine: bool) -> None:
         """Warns of an optimizer that steps the table again before the rows have been stepped."""
-        if rows is self.rows():
+        if mine:
             self.since_rows.clear()
         elif optimizer not in self.since_rows:
             self.since_rows.add(optimizer)
@@ -179,20 +175,18 @@ class _Stand:
 
     @torch.no_grad()
     def _hand_over(self, rows: nn.Parameter, tensor: Tensor) -> None:
-        """Moves the rows' gradients out of the table's, unless the step around this one has done so."""
-        found = None if tensor.grad is None else tensor.grad.index_select(self.dim, self.ids)
-        if found is None or rows.grad is None or found.any():
-            rows.grad = found
+        """Moves the rows' gradients out of the table's, unless the step around or before this one has."""
         if tensor.grad is not None:
+            found = tensor.grad.index_select(self.dim, self.ids)
+            rows.grad = found if rows.grad is None else rows.grad.to(found) + found
             tensor.grad.index_fill_(self.dim, self.ids, 0.0)
 
     @torch.no_grad()
     def after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Writes the rows back: what the step did to them in the table is void."""
-        if (both := self.both(optimizer)) is None:
+        if (found := self.stepped(optimizer)) is None:
             return
-        rows, tensor = both
-        tensor.data.index_copy_(self.dim, self.ids, rows.data)
-        if rows is not self.rows() and rows.grad is not None and tensor.grad is not None:
-            tensor.grad.index_copy_(self.dim, self.ids, rows.grad)
-        rows.grad = None
+        rows, tensor, mine = found
+        tensor.data.index_copy_(self.dim, self.ids, rows.data if mine else self.left_alone.pop(optimizer))
+        if mine:
+            rows.grad = None

@@ -204,22 +204,27 @@ class Around(torch.optim.Optimizer):
 
 
 class Split:
-    """Optimizers that step one after the other."""
+    """Optimizers that step one after the other, and forget their gradients at once or at the end."""
 
-    def __init__(self, *parts: torch.optim.Optimizer) -> None:
-        self.parts = parts
+    def __init__(self, *parts: torch.optim.Optimizer, at_once: bool = False) -> None:
+        self.parts, self.at_once = parts, at_once
 
     def step(self) -> None:
         for part in self.parts:
             part.step()
+            if self.at_once:
+                part.zero_grad()
 
     def zero_grad(self) -> None:
         for part in self.parts:
             part.zero_grad()
 
 
+WAYS = ["around", "around twice", "rows first", "rows last", "at once", "both around"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", ["around", "around twice", "rows first", "rows last", "rows around body"])
+@pytest.mark.parametrize("way", WAYS)
 def test_steps_in_other_ways_are_the_same(kind, way) -> None:
     make = OPTIMIZERS["AdamW"]
     plain, _ = expanded(kind)
@@ -230,8 +235,8 @@ def test_steps_in_other_ways_are_the_same(kind, way) -> None:
         optimizer = Around(make(groups)) if way == "around" else Around(Around(make(groups)))
     else:
         body, rows = make(groups[:2]), make(groups[2:])
-        body, rows = (Around(body), Around(rows)) if way == "rows around body" else (body, rows)
-        optimizer = Split(body, rows) if way == "rows last" else Split(rows, body)
+        body, rows = (Around(body), Around(rows)) if way == "both around" else (body, rows)
+        optimizer = Split(rows, body) if way == "rows first" else Split(body, rows, at_once=way == "at once")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(m, optimizer)
