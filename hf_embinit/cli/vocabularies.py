@@ -64,8 +64,12 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
     from ..vocabulary import merge_adapter
 
     old = model.get_input_embeddings().num_embeddings
-    adapted, tokenizer = _with_adapter(model, args.adapter), _tokenizer(args)
-    if _brings_tokenizer(args):
+    adapted, own = _with_adapter(model, args.adapter), _brings_tokenizer(args.adapter)
+    if own and args.tokenizer is None:  # it knows the new tokens
+        tokenizer = load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.adapter}))
+    else:
+        tokenizer = load_tokenizer(args, required=False)
+    if own:
         return old, merge_adapter(adapted, tokenizer), tokenizer
     warn_of_another_tokenizer(model, tokenizer)
     return old, merge_adapter(adapted), tokenizer
@@ -97,22 +101,15 @@ def _with_adapter(model: Any, adapter: str) -> Any:
     return attached
 
 
-def _brings_tokenizer(args: Namespace) -> bool:
+def _brings_tokenizer(adapter: str) -> bool:
     from ..hub import hub_file
-    from ..records import tokenizer_names
+    from ..vectors import has_tokenizer
 
-    if Path(args.adapter).is_dir():
-        return bool(tokenizer_names(Path(args.adapter)))
+    if Path(adapter).is_dir():
+        return has_tokenizer(Path(adapter))
     with contextlib.suppress(DataNotFoundError):  # not in the cache, and no Hub to ask
-        return hub_file(args.adapter, "tokenizer_config.json") is not None
+        return hub_file(adapter, "tokenizer_config.json") is not None
     return False
-
-
-def _tokenizer(args: Namespace) -> Any:
-    """The adapter's own tokenizer where it has one, since it knows the new tokens; else the base's."""
-    if args.tokenizer is None and _brings_tokenizer(args):
-        return load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.adapter}))
-    return load_tokenizer(args, required=False)
 
 
 MERGE = Command(

@@ -22,9 +22,8 @@ from .request import Request
 
 _MODULE = "trl.chat_template_utils"
 _NAME = "clone_chat_template"
-_exchanged: list[tuple[FunctionType, CodeType]] = []
-"""TRL's function and the code that it had, while `patched` is active somewhere."""
-_instead: list[Callable[..., Any]] = []
+_exchanged: list[tuple[FunctionType, CodeType, Callable[..., Any]]] = []
+"""TRL's function, the code that it had and what it does instead, while `patched` is active somewhere."""
 
 
 def wrap_trl(request_of: Callable[[Any], Request | None]) -> None:
@@ -38,8 +37,7 @@ def wrap_trl(request_of: Callable[[Any], Request | None]) -> None:
         return
     original = FunctionType(function.__code__, function.__globals__, _NAME, function.__defaults__)
     original.__kwdefaults__, original.__annotations__ = function.__kwdefaults__, function.__annotations__
-    _instead.append(_wrapper(original, request_of))
-    _exchanged.append((function, function.__code__))
+    _exchanged.append((function, function.__code__, _wrapper(original, request_of)))
     function.__wrapped__ = original  # type: ignore[attr-defined]  # its signature is as it was
     function.__code__ = _ours.__code__
 
@@ -47,17 +45,17 @@ def wrap_trl(request_of: Callable[[Any], Request | None]) -> None:
 def unwrap_trl() -> None:
     """Gives TRL's function its own code back."""
     while _exchanged:
-        function, code = _exchanged.pop()
+        function, code, _ = _exchanged.pop()
         function.__code__ = code
         del function.__wrapped__  # type: ignore[attr-defined]
-        _instead.clear()
 
 
 def _ours(*args: Any, **kwargs: Any) -> Any:
     """Its code runs as TRL's function, among the names of TRL's module: it has to import its own."""
     from hf_embinit.patching import trl_templates
 
-    return trl_templates._instead[0](*args, **kwargs)
+    ((_, _, instead),) = trl_templates._exchanged
+    return instead(*args, **kwargs)
 
 
 def _wrapper(original: Any, request_of: Callable[[Any], Request | None]) -> Any:

@@ -7,6 +7,7 @@ do not come from here but from `hf_embinit.rows`.
 from __future__ import annotations
 
 from ..tokens import Side
+from .beside import SMALL_FILES
 from .checkpoint import checkpoint_of, open_checkpoint, open_matrices
 from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
@@ -25,6 +26,7 @@ from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 __all__ = [
     "INDEX",
     "RESERVED_NAMES",
+    "SMALL_FILES",
     "WEIGHTS",
     "EmbeddingTables",
     "Location",

@@ -11,13 +11,13 @@ from .glove import train_glove
 from .pretrained_vectors import PretrainedVectors, rows_digest
 from .provenance import check_taken
 from .sources import SOURCES, load_vectors
-from .token_strings import has_vocabulary
+from .token_strings import has_tokenizer
 
 __all__ = [
     "SOURCES",
     "PretrainedVectors",
     "check_taken",
-    "has_vocabulary",
+    "has_tokenizer",
     "load_vectors",
     "read_embedding_table",
     "read_vectors",

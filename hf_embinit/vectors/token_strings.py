@@ -38,8 +38,12 @@ def read_token_strings(
         return _token_strings(tokenizer, side)
 
 
-def has_vocabulary(folder: Path) -> bool:
-    """Whether a folder has a file with the vocabulary of a tokenizer, whose other files may be missing."""
+def has_tokenizer(folder: Path) -> bool:
+    """Whether a tokenizer is saved in a folder: its configuration, or its vocabulary alone, which loads too."""
+    return (folder / "tokenizer_config.json").is_file() or _has_vocabulary(folder)
+
+
+def _has_vocabulary(folder: Path) -> bool:
     return any(file.is_file() for pattern in _VOCABULARY_FILES for file in folder.glob(pattern))
 
 
@@ -63,7 +67,7 @@ def _token_strings(
 def _load(folder: Path) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    if not has_vocabulary(folder):
+    if not _has_vocabulary(folder):
         raise DataNotFoundError(
             f"{folder} has no tokenizer files (such as tokenizer.json), so its rows have no tokens: save the "
             "tokenizer beside the model with tokenizer.save_pretrained."

@@ -58,6 +58,17 @@ def test_merge(trained, tmp_path, capsys) -> None:
     assert t.chat_template == TEMPLATE and merged.generation_config.max_new_tokens == 7
 
 
+def test_a_chat_template_alone_is_no_tokenizer(trained, tmp_path) -> None:
+    for file in (tmp_path / "adapter").glob("*token*"):
+        file.unlink()
+    assert [file.name for file in (tmp_path / "adapter").glob("*.jinja")] == ["chat_template.jinja"]
+    words = ["merge", str(tmp_path / "base"), str(tmp_path / "adapter")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert main([*words, "--output_dir", str(tmp_path / "merged")]) == 0
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "merged")) == 320  # the base's
+
+
 def test_merge_refuses_what_does_not_fit(trained, tmp_path, capsys) -> None:
     model("gpt2", 300).save_pretrained(tmp_path / "other")
     for base, adapter, said in (

@@ -14,8 +14,8 @@ from ...foreign import reason
 from ...hub import hub_snapshot, load_pretrained_tokenizer, model_class
 from ...resize import fill_report
 from ...rows import RowRequest, make_rows
-from ...tables import INDEX, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
-from ...vectors import has_vocabulary, read_weight_map
+from ...tables import INDEX, SMALL_FILES, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
+from ...vectors import has_tokenizer, read_weight_map
 from ..adapters import bare_tables
 from . import adapter, loading, rows, sizes, tokens
 from .case import Case, case_of_files, files_of_tables
@@ -27,10 +27,7 @@ CHECKS: list[Callable[[Case], Iterator[Finding]]] = [
     *rows.CHECKS,
     *tokens.CHECKS,
 ]
-_SMALL_FILES = (
-    *("*.json", "*.txt", "*.model", "*.spm", "*.tiktoken", "*.jinja", "*.py"),
-    *(adapter.WEIGHTS, "embinit.safetensors"),
-)
+_SMALL_FILES = (*SMALL_FILES, adapter.WEIGHTS, adapter.ROWS)
 """What a checkpoint or an adapter on the Hub is read from, beside weights."""
 
 
@@ -151,7 +148,7 @@ def _unsupported(error: EmbinitError) -> Finding:
 
 
 def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) -> Any:
-    if not (folder / "tokenizer_config.json").is_file() and not has_vocabulary(folder):
+    if not has_tokenizer(folder):
         return None
     what = f"the tokenizer of {folder}"
     try:
