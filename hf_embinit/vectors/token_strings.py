@@ -39,7 +39,7 @@ def read_token_strings(
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a tokenizer is saved in a folder: its configuration, or its vocabulary alone, which loads too."""
+    """Whether a tokenizer is saved in a folder: its configuration, or its vocabulary alone."""
     return (folder / "tokenizer_config.json").is_file() or _has_vocabulary(folder)
 
 
