@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from builders.tiny_tokenizers import model, tokenizer
+from transformers import dynamic_module_utils
 
 from hf_embinit import doctor
 from hf_embinit.__main__ import main
@@ -102,8 +103,9 @@ def loaded_modules() -> list[str]:
 @pytest.fixture
 def own_modules(tmp_path, monkeypatch) -> Iterator[None]:
     """Code that is loaded is copied into the test's folder, and forgotten."""
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
-    monkeypatch.setattr(sys, "path", [*sys.path])
+    shared = dynamic_module_utils.HF_MODULES_CACHE  # is in the path once any test has loaded such code
+    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != shared])
     for name in loaded_modules():
         monkeypatch.delitem(sys.modules, name)
     yield
