@@ -326,7 +326,7 @@ class EmbeddingTables:
                     continue
                 if key == "unpadded_vocab_size":  # logits beyond it are cut off
                     yield holder, key, min(max(value, plan.asked or value), new)
-                elif value in (old, padded) or key == "vocab_size_per_layer_input":
+                elif value in (old, padded) or (key == "vocab_size_per_layer_input" and value):
                     yield holder, key, size
         if plan.side == "shared":  # as transformers does, whatever the config said before
             yield self.model.config.get_text_config(), "vocab_size", size

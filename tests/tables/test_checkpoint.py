@@ -73,6 +73,7 @@ def check_equal(name: str, variant: str, folder: Path, rows: int = VOCAB + 7) ->
         ("MarianMTModel", "untied"),
         since("5.6", "MobileBertForMaskedLM", "stock"),  # a transposed part of the head
         ("Gemma3nForCausalLM", "stock"),  # a per-layer table
+        since("5.24", "Gemma4AssistantForCausalLM", "stock"),  # a per-layer size that must stay 0
         ("CpmAntForCausalLM", "stock"),  # rows that move
         since("5.6", "MllamaForCausalLM", "stock"),  # rows that stay
         ("DeepseekV4ForCausalLM", "stock"),  # integers by token, experts of several tensors
