@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -145,12 +146,14 @@ def _checked(slots: Any, names: Sequence[str], used: Mapping[int, str], rows: in
     """Ids that a caller named."""
     if isinstance(slots, str) or not isinstance(slots, Sequence) or not slots:
         raise InvalidArgumentError(f"slots={slots!r}: expected 'reserved' or a list of ids")
-    for position, i in enumerate(slots):
-        if isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < min(rows, len(names)):
+    ids: list[int] = []
+    for given in slots:
+        i = int(given) if isinstance(given, Integral) and not isinstance(given, bool) else -1
+        if not 0 <= i < min(rows, len(names)):
             raise InvalidArgumentError(
-                f"slots has {i!r}: expected ids of the tokenizer from 0 to {min(rows, len(names)) - 1}"
+                f"slots has {given!r}: expected ids of the tokenizer from 0 to {min(rows, len(names)) - 1}"
             )
-        if i in slots[:position]:
+        if i in ids:
             raise InvalidArgumentError(f"slots has {i} twice: give each new token an id of its own")
         if not names[i]:
             raise InvalidArgumentError(
@@ -158,7 +161,8 @@ def _checked(slots: Any, names: Sequence[str], used: Mapping[int, str], rows: in
             )
         if i in used:
             raise InvalidArgumentError(f"slots has {i} ({names[i]!r}), which is {used[i]}: take another id")
-    return list(slots)
+        ids.append(i)
+    return ids
 
 
 def _rename_in_spec(spec: dict[str, Any], new: Mapping[int, AddedToken], names: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import json
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from builders.reserved_tokenizers import COUNT, KINDS, sentencepiece_tokenizer, tokenizer
@@ -156,7 +157,7 @@ def test_slots_that_someone_uses_are_left_alone_and_a_named_one_is_renamed_every
     twin, twin_model = copy.deepcopy(t), copy.deepcopy(m)
     report = expand_vocabulary(m, t, ["zyxomma"], slots="reserved", prefixes=())
     assert report.token_ids == [ids[3]] and t.extra_special_tokens == []
-    report = expand_vocabulary(twin_model, twin, ["zyx", "<x>", NEW[1]], slots=[ids[0], ids[1], ids[3]])
+    report = expand_vocabulary(twin_model, twin, ["zyx", "<x>", NEW[1]], slots=list(np.array(ids)[[0, 1, 3]]))
     (event,) = read_manifest(twin_model)  # of rows that are no neighbours
     assert row_ids(event["tables"][0]["rows"]) == [ids[0], ids[1], ids[3]]
     assert "zyx" in twin.chat_template and first not in twin.chat_template
