@@ -47,10 +47,18 @@ def check_file(path: str | os.PathLike[str], flag: str) -> None:
     with writing(f"{flag} {path}"):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        nearest = next(folder for folder in path.absolute().parents if folder.exists())
-        number = errno.EACCES if nearest.is_dir() else errno.ENOTDIR
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            raise OSError(number, os.strerror(number), str(nearest))
+        check_place(path.absolute().parent)
+
+
+def check_place(path: Path) -> None:
+    """Raises `OSError` where the nearest folder that is there, above or at `path`, cannot be written."""
+    nearest = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    number = errno.EACCES if nearest.is_dir() else errno.ENOTDIR
+    if nearest.is_dir() and os.access(nearest, os.W_OK):
+        return
+    if nearest.is_dir() and os.statvfs(nearest).f_flag & os.ST_RDONLY:
+        number = errno.EROFS
+    raise OSError(number, os.strerror(number), str(nearest))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from .disk import disk_problem
+from .disk import check_place, disk_problem
 from .errors import EmbinitError, RunFolderError
 
 _HIDDEN = re.compile(r"\.hf_embinit\.[0-9a-f]{8}\.tmp")
@@ -68,6 +68,7 @@ def check_output(folder: str | os.PathLike[str], flag: str = "--output_dir") -> 
         ):
             kind = "is not empty" if path.is_dir() else "is a file"
             raise RunFolderError(f"{flag} {folder} {kind}: choose another folder, or delete it")
+        check_place(path)
     except OSError as error:
         if isinstance(error, EmbinitError):
             raise
@@ -82,7 +83,7 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     or the current folder: it stays, with its mode, and what was written in a hidden folder inside is moved
     up. After an error nothing is left. Raises `RunFolderError` when `folder` is taken or cannot be written.
     """
-    check_output(folder)
+    check_output(folder, "the folder")
     path = Path(os.path.realpath(folder))
     stays, end = path.is_dir(), f"{secrets.token_hex(4)}.tmp"
     hidden = path / f".hf_embinit.{end}" if stays else path.with_name(f".{path.name}.{end}")
@@ -90,7 +91,7 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden.mkdir()
         yield hidden
-        check_output(folder)
+        check_output(folder, "the folder")
         if stays:
             _move_up(hidden)
         else:
@@ -101,7 +102,7 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         raise
     except OSError as error:
         raise RunFolderError(
-            f"--output_dir {folder} cannot be written: {disk_problem(error) or error}"
+            f"the folder {folder} cannot be written: {disk_problem(error) or error}"
         ) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)

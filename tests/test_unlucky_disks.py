@@ -33,6 +33,7 @@ CASES = [
     "hf-embinit init model --init xavier --output_dir {}",
     "hf-embinit expand model --tokens zyxomma --output_dir {}",
     "hf-embinit surgery model reversed --output_dir {}",
+    "hf-embinit doctor model --fix {}",
     "hf-embinit analyze vectors.txt --k 2 --sample 5 --lengths 8 --output_dir {}",
     "hf-embinit cards run {}",
     f"translate {TRAIN} --output_dir {{}}",

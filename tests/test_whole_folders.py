@@ -112,3 +112,11 @@ def test_who_is_second_is_told(tmp_path: Path) -> None:
     with pytest.raises(RunFolderError, match="is not empty"), whole_folder(tmp_path / "out"):
         write(tmp_path / "out")
     assert listed(tmp_path / "out") == WRITTEN
+
+
+def test_a_place_that_cannot_be_written_is_told_before_any_work(tmp_path: Path, monkeypatch) -> None:
+    check_output(tmp_path / "new" / "folder", "--fix")
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != tmp_path)
+    with pytest.raises(RunFolderError, match=f"^--fix {tmp_path}/new/folder cannot be used: .*no permission"):
+        check_output(tmp_path / "new" / "folder", "--fix")
+    assert not (tmp_path / "new").exists()

@@ -94,7 +94,7 @@ hf-embinit expand model --tokens zyx --slots reserved --output_dir o | there are
 hf-embinit expand model --tokens zyx --slots 99999 --output_dir o | slots has 99999: expected ids
 hf-embinit expand nan --tokens zyx --output_dir o | has NaN or infinite entries: load the model's weights
 hf-embinit expand no_tokenizer --tokens zyx --output_dir o | the tokenizer of 'no_tokenizer'
-hf-embinit expand model --tokens zyx --output_dir /proc/nowhere/o | --output_dir /proc/nowhere/o cannot be
+hf-embinit expand model --tokens zyx --output_dir /proc/nowhere/o | /proc/nowhere/o cannot be
 hf-embinit merge model nowhere --output_dir o | Can't find 'adapter_config.json' at 'nowhere'
 hf-embinit merge nowhere full --output_dir o | model 'nowhere' is not in the local cache
 hf-embinit prune model --output_dir o | prune needs --corpus or --keep

@@ -152,7 +152,7 @@ def _require_room(needed: int, folder: Path, way_out: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise RunFolderError(
-            f"the disk of --output_dir has {_size(free)} left, but the checkpoint needs "
+            f"the disk of {folder.parent} has {_size(free)} left, but the checkpoint needs "
             f"{_size(needed)}: {way_out}"
         )
 

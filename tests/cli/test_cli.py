@@ -222,7 +222,7 @@ def test_a_failure_while_saving_leaves_nothing(model, tmp_path, capsys, monkeypa
     assert (found, out) == (code, "") and not list(tmp_path.iterdir())
     assert err.splitlines()[-1] in (
         "interrupted",
-        f"error: --output_dir {tmp_path / 'out'} cannot be written: disk full",
+        f"error: the folder {tmp_path / 'out'} cannot be written: disk full",
     )
 
 
