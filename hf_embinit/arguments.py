@@ -10,6 +10,7 @@ What is `Any`, and what `**options` take, is checked by who reads it. Standard l
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -19,6 +20,7 @@ import numbers
 import operator
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from os import PathLike
 from types import NoneType, UnionType
@@ -63,7 +65,9 @@ def _compiles(pattern: str) -> bool:
 
 
 def _can_be_a_name(path: str | PathLike[str]) -> bool:
-    """Whether a file could be called so: no system has one with a NUL in its name, or of any length."""
+    """Whether a file could be called so: no system has one with a NUL in its name, of no or of any length."""
+    if not os.fspath(path):
+        return False
     try:
         os.lstat(path)
     except ValueError:
@@ -102,7 +106,7 @@ def checked(function: F) -> F:
     """Decorator: each call first compares the arguments with the annotations of `function`.
 
     Raises `InvalidArgumentError`, which names the argument, its value and what was expected; nothing of the
-    function has run then.
+    function has run then. It runs `on_cpu`.
     """
     signature = inspect.signature(function)
     hints: dict[str, Any] = {}
@@ -120,11 +124,21 @@ def checked(function: F) -> F:
                 check(name, value, hints[name])
                 if isinstance(value, numbers.Integral) and not isinstance(value, int):
                     bound.arguments[name] = operator.index(value)
-        return function(*bound.args, **bound.kwargs)
+        with on_cpu():
+            return function(*bound.args, **bound.kwargs)
 
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {name: p for name, p in signature.parameters.items() if p.kind not in variable}
     return door  # type: ignore[return-value]
+
+
+def on_cpu() -> contextlib.AbstractContextManager[Any]:
+    """Inside, tensors that name no device are on the CPU, where this package makes rows, also where
+    `torch.set_default_device` or `with torch.device(...)` says another."""
+    torch = sys.modules.get("torch")
+    if torch is None or torch.get_default_device().type == "cpu":
+        return contextlib.nullcontext()
+    return torch.device("cpu")
 
 
 def check_fields(record: Any, *names: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..arguments import on_cpu
 from ..errors import UnsupportedModelError
 from ..tables import EmbeddingTables, Side, target_size
 from .request import Request, only_side, side_of
@@ -49,7 +50,9 @@ class ResizeHook(Hook):
                     raise
             else:
                 side = self.side or side_of(self.owner, tables) or only_side(tables)
-                self.request.resize(self.owner, tables, tables.plan(new_num_tokens, pad_to_multiple_of, side))
+                plan = tables.plan(new_num_tokens, pad_to_multiple_of, side)
+                with on_cpu():
+                    self.request.resize(self.owner, tables, plan)
         try:
             return self.owner.get_input_embeddings()
         except NotImplementedError:  # Perceiver
@@ -85,4 +88,5 @@ class InitHook(Hook):
         type(self.owner)._init_weights(self.owner, module)
         head = isinstance(module, nn.Linear) and self.root.get_output_embeddings() is module
         if isinstance(module, nn.Embedding) or head:  # a tied head overwrites the table when its turn comes
-            self.request.make_table(self.root, module)
+            with on_cpu():
+                self.request.make_table(self.root, module)
