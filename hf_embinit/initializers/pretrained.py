@@ -53,12 +53,11 @@ def _select(context: InitContext, name: str) -> _Selected:
     if vectors.dim != context.embedding_dim:
         raise InvalidArgumentError(
             f"init {name!r}: the vectors of {vectors.name!r} have width {vectors.dim}, the model's "
-            f"embeddings {context.embedding_dim}; build the model with d_model={vectors.dim} "
-            f"(--d_model {vectors.dim}) or give other vectors"
+            f"embeddings {context.embedding_dim}; build the model with embeddings of that width (as "
+            f"--d_model {vectors.dim} of the recipes does) or give other vectors"
         )
     index = align(tokens, context.token_family, vectors.tokens, vectors.family, plain=context.added_rows)
-    if vectors.family == "words":  # a word list's "<s>" or "[CLS]" is not this vocabulary's
-        index[list(context.special_rows)] = -1
+    index[[row for row in context.special_rows if not _may_have(vectors, tokens[row])]] = -1
     if context.padding_row is not None:
         index[context.padding_row] = -1
     found = index >= 0
@@ -84,8 +83,15 @@ def _select(context: InitContext, name: str) -> _Selected:
 
 def _looked_up(context: InitContext, vectors: PretrainedVectors) -> bool:
     """Whether any of the rows is of a token with a text that the vectors may have: padding has none."""
-    skipped = context.special_rows if vectors.family == "words" else frozenset()
-    return any(token for row, token in enumerate(context.tokens or ()) if row not in skipped)
+    special = context.special_rows
+    return any(
+        token for i, token in enumerate(context.tokens or ()) if i not in special or _may_have(vectors, token)
+    )
+
+
+def _may_have(vectors: PretrainedVectors, special: str) -> bool:
+    """Whether vectors may have a special token's row: a word list's "<s>" or "[CLS]" is another thing."""
+    return vectors.family != "words" or special in vectors.report.get("special_tokens", ())
 
 
 def _place(context: InitContext, selected: _Selected, rows: Tensor, missing: Tensor) -> Tensor:
@@ -98,6 +104,16 @@ def _place(context: InitContext, selected: _Selected, rows: Tensor, missing: Ten
 def _normal(context: InitContext, selected: _Selected) -> Tensor:
     missing = empty_rows(context, (context.num_rows - len(selected.rows), context.embedding_dim))
     return missing.normal_(selected.mean, selected.std, generator=context.generator)
+
+
+def _to_xavier(context: InitContext, name: str, rows: Tensor, per_dimension: bool = False) -> Tensor:
+    """Eq. 1, whose errors name the initialiser and the source."""
+    std = xavier_std(context.num_embeddings, context.embedding_dim)
+    try:
+        return standardize(rows, 0.0, std, per_dimension=per_dimension)
+    except InvalidArgumentError as error:
+        source = context.require("vectors", name).name
+        raise InvalidArgumentError(f"init {name!r}: the rows found in {source!r}: {error}") from error
 
 
 def _defaults(source: str) -> dict[str, str]:
@@ -124,10 +140,9 @@ def _register(source: str, description: str) -> None:
     def to_xavier(context: InitContext, *, per_dimension: bool = False) -> Tensor:
         """The source's rows with mean 0 and sd sqrt(2 / (N + D)), by column with `per_dimension`."""
         selected = _select(context, f"{source}_xavier")
-        std = xavier_std(context.num_embeddings, context.embedding_dim)
         rows = selected.rows
         if len(rows):
-            rows = standardize(rows, 0.0, std, per_dimension=per_dimension)
+            rows = _to_xavier(context, f"{source}_xavier", rows, per_dimension)
         return _place(context, selected, rows, xavier_rows(context, context.num_rows - len(rows)))
 
     @register(
@@ -182,8 +197,7 @@ def _register_orthogonal(source: str, description: str) -> None:
         `"none"` are controls."""
         name = f"{source}_orthogonal"
         selected = _select(context, name)
-        std = xavier_std(context.num_embeddings, context.embedding_dim)
-        rows = standardize(selected.rows.double(), 0.0, std)
+        rows = _to_xavier(context, name, selected.rows.double())
         found, missing = orthogonal_rows(
             context, name, rows, positions=positions, energy=energy, empty=empty, turn=turn
         )

@@ -53,6 +53,8 @@ def read_binary_rows(head: bytes, blocks: Iterator[bytes], rows: RowCollector, w
         elif len(token) > _LONGEST_TOKEN:
             raise VectorFileError(_misfit(where, row, dim))
         start = stop
+    if total and not row:
+        raise VectorFileError(f"{where}: it ends before one row of the {dim} numbers that its header says.")
     if row < total and _ODD * max(odd, rows.duplicates) > row:
         raise VectorFileError(
             f"{where}: it ends after {row} of the {total} rows that its header says, and many of their "

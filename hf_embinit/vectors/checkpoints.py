@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,11 @@ def read_embedding_table(
     when no tensor looks like a table, or its type is not floating point."""
     name = str(path_or_id)
     folder = Path(name).expanduser()
+    if folder.is_file():
+        raise InvalidArgumentError(
+            f"{name!r} is a file: load_vectors reads files of vectors and of GGUF; give the folder of any "
+            f"other model"
+        )
     commit = None
     if folder.is_dir():
         if revision is not None:
@@ -71,10 +76,7 @@ def read_embedding_table(
     with reading(name):
         chosen = find_table(weights.files, weights.shape, config, name, table)
         tensor = weights.tensor(chosen)
-    if tensor.ndim != 2 or not tensor.is_floating_point():
-        raise UnsupportedModelError(
-            f"{chosen} of {name} is {tensor.dtype} {list(tensor.shape)}, expected a floating-point matrix."
-        )
+    _require_numbers(tensor, chosen, name, weights.files)
     side: Literal["source", "target"] = "target" if "decoder" in chosen.split(".") else "source"
     by_id, family, special_tokens = read_token_strings(folder, side)
     ids = sorted(index for index in by_id if index < len(tensor))
@@ -96,6 +98,21 @@ def read_embedding_table(
         matrix = tensor[torch.tensor(ids, dtype=torch.long)].to(torch.float32)
     kept = [by_id[index] for index in ids]
     return PretrainedVectors(kept, matrix, name, family, commit, rows_digest(kept, matrix), report)
+
+
+def _require_numbers(tensor: Tensor, chosen: str, name: str, names: Iterable[str]) -> None:
+    """Raises `UnsupportedModelError` unless a tensor is a matrix whose entries are the table's."""
+    if tensor.ndim != 2 or not tensor.is_floating_point():
+        raise UnsupportedModelError(
+            f"{chosen} of {name} is {tensor.dtype} {list(tensor.shape)}, expected a floating-point matrix."
+        )
+    stem = chosen.removesuffix("weight")
+    scales = [n for n in names if n != chosen and n.startswith(stem) and "scale" in n[len(stem) :]]
+    if tensor.element_size() == 1 and scales:
+        raise UnsupportedModelError(
+            f"{chosen} of {name} is quantised ({tensor.dtype}, its scales are {scales[0]}): give a "
+            f"checkpoint that is not, such as the one that it was made from."
+        )
 
 
 @dataclass
@@ -158,8 +175,8 @@ def _open_weights(
             raise DataNotFoundError(f"{where} lacks {file}, which its index names.")
         return path
 
-    index = folder / f"{_SAFETENSORS}.index.json"
-    if index.is_file():
+    index = folder / f"{_SAFETENSORS}.index.json"  # of an older save, beside a whole file: as transformers
+    if index.is_file() and not (folder / _SAFETENSORS).is_file():
         return _Safetensors(read_weight_map(index), path_of)
     if fetch(_SAFETENSORS) is not None:
         weights = _Safetensors({}, path_of)
@@ -167,7 +184,7 @@ def _open_weights(
         return weights
     index = folder / f"{_PICKLE}.index.json"
     if allow_pickle:
-        if index.is_file():
+        if index.is_file() and not (folder / _PICKLE).is_file():
             return _Pickles(read_weight_map(index), path_of)
         if (single := fetch(_PICKLE)) is not None:
             tensors = _load_pickle(single)

@@ -25,6 +25,7 @@ from .text_format import LONGEST_LINE, looks_binary, read_header, read_text_rows
 
 logger = logging.getLogger(__name__)
 
+_OTHER_SUFFIXES = (".bin", ".gguf", ".gz", ".bz2", ".xz", ".zip", ".safetensors", ".npy", ".npz", ".pt")
 _WIDEST = 1 << 20
 """Numbers in a row; a header that says more is damaged, and its rows would fill the memory."""
 
@@ -50,10 +51,11 @@ def read_vectors(
 
     `report` says what was met: `format`, `header`, `lines` (complete ones; of a `.bin` its rows), `asked`,
     `found`, `duplicates` (later rows of tokens that were kept: the first wins), `non_finite` (tokens left out
-    for NaN or infinity), `truncated_last_line` (a last line that is cut off is left out),
-    `tokens_with_spaces`, `member`; of a fastText `.bin` also `from_subwords` (tokens that it has not seen)
-    and `settings`. `provenance` is what `write_vectors` wrote beside the file, or the settings that a
-    fastText `.bin` holds.
+    for NaN or infinity), `truncated_last_line` (a last line that is cut off between two numbers is left out;
+    a warning says where no line end follows the last number), `tokens_with_spaces`, `not_utf_8` (how many of
+    the first rows have tokens that no text finds), `member`; of a fastText `.bin` also `from_subwords`
+    (tokens that it has not seen) and `settings`. `provenance` is what `write_vectors` wrote beside the file,
+    or the settings that a fastText `.bin` holds.
 
     Raises `VectorFileError` with file and line for a row asked for that has the wrong width or a field that
     is no number, for damaged archives, and for a file that is not the one its provenance was written for;
@@ -90,15 +92,21 @@ def read_vectors(
 @checked
 def write_vectors(path: FilePath, vectors: PretrainedVectors) -> None:
     """Writes vectors as word2vec text, which gensim, spaCy, fastText and `read_vectors` read: a line `n D`,
-    then a line `token x1 ... xD` a row.
+    then a line `token x1 ... xD` a row. Tokens with a space inside are read by `read_vectors` alone.
 
     Nine significant digits: reading gives the same float32 rows. The file appears complete or not at all.
     `vectors.provenance` is kept beside it: `X.json` for `X.txt`.
     Raises `InvalidArgumentError` for what such a file cannot give back: an empty token, one that comes twice,
-    one with a line end, a tab, a space at its start or end, or a number after a space, and a row with NaN or
-    infinity; `FileWriteError` for a path that cannot be written, and where another file has the name of the
-    provenance."""
+    one with a line end, a tab, a space at its start or end, or a number after a space, rows without a number,
+    and a row with NaN or infinity; for a path that says another format, such as `.bin` or `.gz`, and for a
+    provenance that is no JSON; `FileWriteError` for a path that cannot be written, and where another file has
+    the name of the provenance."""
     path = Path(path)
+    if path.suffix.lower() in _OTHER_SUFFIXES:
+        raise InvalidArgumentError(
+            f"path={str(path)!r} says another format than the text that is written: choose a name such as "
+            f"{path.with_suffix('.txt').name}"
+        )
     _check_rows(vectors)
     is_ours = require_place(path, vectors.provenance)
     template = " ".join(["%.9g"] * vectors.dim)
@@ -138,6 +146,8 @@ def _head(blocks: Iterator[bytes], where: str) -> tuple[bytes, bool]:
 
 
 def _check_rows(vectors: PretrainedVectors) -> None:
+    if not vectors.dim:
+        raise InvalidArgumentError(f"vectors={vectors.name!r} have rows without a number.")
     seen: set[str] = set()
     for token in vectors.tokens:
         reason = "it comes twice" if token in seen else _unwritable(token)
@@ -190,6 +200,13 @@ def _warn(report: dict, where: str) -> None:
         some = ", ".join(map(repr, report["non_finite"][:5]))
         logger.warning(
             "%s: %d rows with NaN or infinity left out: %s", where, len(report["non_finite"]), some
+        )
+    if report.get("not_utf_8"):
+        logger.warning(
+            "%s: %d of its first rows have tokens that are not UTF-8 and will not be found: convert the "
+            "file, as by iconv -f latin1 -t utf-8",
+            where,
+            report["not_utf_8"],
         )
     if report["truncated_last_line"]:
         logger.warning("%s: the last line is cut off and left out", where)

@@ -18,7 +18,8 @@ _MAGIC = b"GGUF"
 _TABLE = "token_embd.weight"
 """What llama.cpp calls the input table of every architecture."""
 _TOKENS, _TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.token_type"
-_UNKNOWN, _CONTROL, _UNUSED = 2, 3, 5
+_MODEL = "tokenizer.ggml.model"
+_NORMAL, _UNKNOWN, _CONTROL, _UNUSED = 1, 2, 3, 5
 """llama.cpp's types of tokens; rows that only pad the table have tokens that are unused."""
 
 
@@ -40,13 +41,18 @@ def read_gguf_table(path: Path, table: str | None = None) -> PretrainedVectors:
     names = {tensor.name: tensor for tensor in reader.tensors}
     chosen = names[_choose(list(names), table, path)]
     with reading(f"{path}, which is a damaged GGUF file,"):
-        fields = {key: reader.fields[key].contents() for key in (_TOKENS, _TYPES) if key in reader.fields}
+        known = [key for key in (_TOKENS, _TYPES, _MODEL) if key in reader.fields]
+        fields = {key: reader.fields[key].contents() for key in known}
     tokens = fields.get(_TOKENS)
     if not isinstance(tokens, list) or not tokens:
         raise DataNotFoundError(f"{path} has no {_TOKENS}, so its rows have no tokens: give the checkpoint.")
     types = fields.get(_TYPES)
     types = types if isinstance(types, list) and len(types) == len(tokens) else [1] * len(tokens)
-    matrix = _rows(chosen, path)
+    family = _family(tokens)
+    if fields.get(_MODEL) == "bert":
+        pieces = zip(tokens, types, strict=True)
+        tokens, family = [_word_piece(t, kind) for t, kind in pieces], "wordpiece"
+    matrix = _rows(chosen, path, reader.byte_order == "S")
     ids = [i for i in range(min(len(tokens), len(matrix))) if types[i] != _UNUSED]
     report: dict[str, Any] = {
         "table": chosen.name,
@@ -59,7 +65,7 @@ def read_gguf_table(path: Path, table: str | None = None) -> PretrainedVectors:
     }
     kept = [tokens[i] for i in ids]
     matrix = matrix if len(ids) == len(matrix) else matrix[torch.tensor(ids, dtype=torch.long)]
-    return PretrainedVectors(kept, matrix, str(path), _family(kept), None, rows_digest(kept, matrix), report)
+    return PretrainedVectors(kept, matrix, str(path), family, None, rows_digest(kept, matrix), report)
 
 
 def _open(path: Path) -> Any:
@@ -100,20 +106,36 @@ def _choose(names: list[str], table: str | None, path: Path) -> str:
     return found[0]
 
 
-def _rows(tensor: Any, path: Path) -> torch.Tensor:
-    """A tensor as a matrix in float32."""
+def _rows(tensor: Any, path: Path, swapped: bool) -> torch.Tensor:
+    """A tensor as a matrix in float32; `swapped` when its bytes are in the order of other machines."""
     from gguf.quants import dequantize
 
     if len(tensor.shape) != 2:
         raise UnsupportedModelError(
             f"{tensor.name} of {path} is {[int(n) for n in reversed(tensor.shape)]}, expected a matrix."
         )
+    data = tensor.data
+    if swapped:
+        if data.dtype.kind != "f":
+            raise UnsupportedModelError(
+                f"{path}, in {tensor.tensor_type.name}, has its bytes in the order of other machines "
+                f"(big-endian): convert it first (gguf-convert-endian, of the package gguf)"
+            )
+        data = data.astype(data.dtype.newbyteorder("="))
     with reading(f"{tensor.name} of {path}, in {tensor.tensor_type.name},"):
-        return torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).astype("float32", copy=True))
+        return torch.from_numpy(dequantize(data, tensor.tensor_type).astype("float32", copy=True))
+
+
+def _word_piece(token: str, kind: int) -> str:
+    """A token as BERT spells it: llama.cpp takes the ## off what continues a word, and puts SentencePiece's
+    mark before what starts one."""
+    if token.startswith("▁"):
+        return token[1:]
+    return token if kind != _NORMAL or (token[:1], token[-1:]) == ("[", "]") else f"##{token}"
 
 
 def _family(tokens: list[str]) -> TokenFamily:
-    """How words start: llama.cpp writes WordPiece, too, with the mark of SentencePiece."""
+    """How words start."""
     counts = {mark: sum(token.startswith(mark) for token in tokens) for mark in ("▁", "Ġ")}
     if not any(counts.values()):
         return "words"

@@ -22,7 +22,7 @@ class PretrainedVectors:
     tokens: list[str]
     """The token of each row, in the spelling of `family`."""
     matrix: Tensor
-    """`[n, D]` float32 on the CPU."""
+    """`[n, D]` float32 on the CPU: a tensor that is so already is kept, not copied."""
     name: str
     """File name, folder or Hub id that the rows were read from."""
     family: TokenFamily = "words"
@@ -43,9 +43,7 @@ class PretrainedVectors:
                 f"{len(self.tokens)} tokens but a matrix of {self.matrix.dtype} of shape {shape}: expected a "
                 f"row of floating-point numbers for each token"
             )
-        if self.matrix.is_meta or self.matrix.layout != torch.strided:
-            what = "is on the meta device" if self.matrix.is_meta else "is sparse"
-            raise InvalidArgumentError(f"matrix {what}: give one that has all its values (matrix.to_dense())")
+        _require_values(self.matrix)
         self.matrix = self.matrix.detach().to("cpu", torch.float32)
 
     @property
@@ -63,12 +61,20 @@ class PretrainedVectors:
         return len(self.tokens)
 
 
+def _require_values(matrix: Tensor) -> None:
+    if matrix.is_meta or matrix.layout != torch.strided:
+        what = "is on the meta device" if matrix.is_meta else "is sparse"
+        raise InvalidArgumentError(f"matrix {what}: give one that has all its values (matrix.to_dense())")
+
+
 @checked
 def rows_digest(tokens: Sequence[str], matrix: Tensor) -> str:
     """`sha256:...` of the token strings (UTF-8, each followed by a newline) and then the float32 rows.
 
-    Equal rows in equal order have equal digests, in whatever format they are stored.
+    Equal rows in equal order have equal digests, in whatever format they are stored. Raises
+    `InvalidArgumentError` for a matrix on the meta device or a sparse one.
     """
+    _require_values(matrix)
     digest = hashlib.sha256()
     for token in tokens:
         digest.update(token.encode("utf-8", "backslashreplace") + b"\n")

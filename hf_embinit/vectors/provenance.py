@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ..arguments import FilePath, checked
 from ..errors import FileWriteError, InvalidArgumentError, VectorFileError
 from ..files import file_sha256, write_whole
 from ..foreign import read_json
@@ -13,7 +14,7 @@ from ..foreign import read_json
 _FILE = "vectors_file"
 
 
-def provenance_path(path: str | Path) -> Path:
+def provenance_path(path: FilePath) -> Path:
     """The file beside `path` that says where its vectors came from."""
     return Path(path).with_suffix(".json")
 
@@ -24,6 +25,10 @@ def require_place(path: Path, provenance: dict[str, Any] | None) -> bool:
     Raises `InvalidArgumentError` for a path that is its own provenance's, and `FileWriteError` when another
     file is where `provenance` would be written.
     """
+    try:
+        json.dumps(provenance)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"vectors.provenance is kept as JSON, and cannot be: {error}") from error
     if not path.name:
         return False
     beside = provenance_path(path)
@@ -74,7 +79,8 @@ def read_provenance(path: Path) -> dict[str, Any] | None:
     return provenance
 
 
-def check_taken(path: str | Path, request: str, flag: str) -> None:
+@checked
+def check_taken(path: FilePath, request: str, flag: str) -> None:
     """Raises `FileWriteError`, which names `flag`, where anything but the vectors of `request` is.
 
     That is the digest of all that decides on their rows; their provenance has it under that name.

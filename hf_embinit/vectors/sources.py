@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -45,34 +46,32 @@ def load_vectors(
     """Vectors from `PretrainedVectors` (as they are), a name in `SOURCES`, a file, a folder or a Hub id.
 
     A file is one of vectors or, in the format GGUF, of a model, whose input table is dequantised (the package
-    gguf reads it). A folder that is called like a source is given as `./bert`. `tokens` are those that will
-    be looked up: of a file of vectors only their rows are read. The table of a checkpoint is read whole,
-    since its tokens may be spelled in another way. `family` overrides how the source spells its tokens.
-    `revision`, `table` and `allow_pickle` are for checkpoints, as in `read_embedding_table`; `table` is for
-    GGUF files, too.
+    gguf reads it). A folder that is called like a source is given as `./bert`, or as a `Path`. `tokens` are
+    those that will be looked up: of a file of vectors only their rows are read. The table of a checkpoint is
+    read whole, since its tokens may be spelled in another way. `family` overrides how the source spells its
+    tokens. `revision`, `table` and `allow_pickle` are for checkpoints, as in `read_embedding_table`; `table`
+    is for GGUF files, too.
 
     Raises `DataNotFoundError`, which says what to do, when there is nothing called `spec`.
     """
     if isinstance(spec, PretrainedVectors):
-        if revision is not None:
-            raise InvalidArgumentError(
-                f"revision={revision!r} was given, but {spec.name!r} are vectors in memory: leave it out"
-            )
-        return spec
+        _refuse(f"{spec.name!r} are vectors in memory", revision=revision, table=table)
+        return spec if family is None else replace(spec, family=family)
     name = str(spec)
     path = Path(name).expanduser()
     file = split_member(path)[0]
-    if name == "glove":
+    named = isinstance(spec, str) and name in SOURCES
+    if named and name == "glove":
         raise DataNotFoundError(_GLOVE_HELP)
-    if path.is_dir() and name not in SOURCES:
+    if path.is_dir() and not named:
         vectors = read_embedding_table(path, revision=revision, table=table, allow_pickle=allow_pickle)
     elif file.is_file() and file.suffix != ".safetensors":
-        if revision is not None:
-            raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a file.")
+        _refuse(f"{name!r} is a file", revision=revision)
         if not is_gguf(file):
+            _refuse(f"{name!r} is a file of vectors, which has one table", table=table)
             return read_vectors(path, tokens, family=family or "words")
         vectors = read_gguf_table(file, table)
-    elif name in SOURCES or not _looks_like_path(spec, name):
+    elif named or not _looks_like_path(spec, name):
         vectors = read_embedding_table(
             SOURCES.get(name, name), revision=revision, table=table, allow_pickle=allow_pickle
         )
@@ -82,6 +81,13 @@ def load_vectors(
     if family is not None:
         vectors.family = family
     return vectors
+
+
+def _refuse(what: str, **options: str | None) -> None:
+    """Raises `InvalidArgumentError` for options that were given, and have no meaning for what is read."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidArgumentError(f"{name}={value!r} was given, but {what}: leave it out")
 
 
 def _looks_like_path(spec: str | PathLike[str], name: str) -> bool:

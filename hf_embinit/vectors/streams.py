@@ -22,6 +22,7 @@ _NOT_VECTORS = (".md", ".pdf", ".html", ".json", ".license", ".py", ".sh", ".log
 
 _PICKLE = "a pickle: gensim's vectors are saved for others by kv.save_word2vec_format('vectors.txt')"
 _OTHER_FORMATS = (
+    (b"GGUF", "a GGUF file: load_vectors reads it (unpacked)"),
     (b"\x93NUMPY", "an array of NumPy: give PretrainedVectors(tokens, torch.from_numpy(array), name)"),
     *((b"\x80%c" % version, _PICKLE) for version in range(2, 6)),
     (b"\x1f\x8b", "packed by gzip inside: unpack it first (gunzip)"),
@@ -31,6 +32,7 @@ _OTHER_FORMATS = (
     (b"7z\xbc\xaf\x27\x1c", "packed by 7-Zip: unpack it first"),
 )
 """How files of other formats begin, and what to do with them."""
+_LONGEST_SAFETENSORS_HEADER = 100_000_000
 
 
 def require_rows(start: bytes, where: str) -> None:
@@ -38,6 +40,8 @@ def require_rows(start: bytes, where: str) -> None:
     for magic, what in _OTHER_FORMATS:
         if start.startswith(magic):
             raise VectorFileError(f"{where} is {what}.")
+    if start[8:10] == b'{"' and int.from_bytes(start[:8], "little") < _LONGEST_SAFETENSORS_HEADER:
+        raise VectorFileError(f"{where} is a safetensors file: give the folder of its model.")
     if start.startswith(b"BZh") and start[4:10] == b"1AY&SY":
         raise VectorFileError(f"{where} is packed by bzip2: unpack it first (bunzip2).")
     if start[257:262] == b"ustar":
@@ -47,9 +51,10 @@ def require_rows(start: bytes, where: str) -> None:
 def split_member(path: str | Path) -> tuple[Path, str | None]:
     """`archive.zip:member` as `(archive.zip, member)`; any other path as `(path, None)`."""
     text = str(path)
-    if not Path(text).exists() and ".zip:" in text:
-        archive, member = text.split(".zip:", 1)
-        return Path(archive + ".zip"), member
+    if not Path(text).exists():
+        for colon in (i for i, c in enumerate(text) if c == ":"):
+            if is_zip(Path(text[:colon])) or text[:colon].lower().endswith(".zip"):
+                return Path(text[:colon]), text[colon + 1 :]
     return Path(text), None
 
 

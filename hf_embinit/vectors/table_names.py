@@ -69,7 +69,8 @@ def find_table(
     candidates = {name: shape for name in _named(names) if len(shape := shape_of(name)) == 2}
     if not candidates:
         raise UnsupportedModelError(
-            f"{where} has no tensor with a known name of an input-embedding table; choose one with table=: "
+            f"{where} has no tensor with a known name of an input-embedding table; choose one by "
+            f"load_vectors(..., table=...): "
             f"{', '.join(names[:20])}{' ...' if len(names) > 20 else ''}."
         )
     for size in sizes:
@@ -98,5 +99,7 @@ def _one(found: list[str], candidates: Mapping[str, tuple[int, ...]], where: str
         found = [name for name in found if _MODULES.index(_module(name)) == first]
     if len(found) > 1:
         listed = ", ".join(f"{name} {list(candidates[name])}" for name in found)
-        raise InvalidArgumentError(f"{where} has several tables: {listed}. Choose one with table=.")
+        raise InvalidArgumentError(
+            f"{where} has several tables: {listed}. Choose one by load_vectors(..., table=...)."
+        )
     return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ import numpy as np
 
 from ..errors import VectorFileError
 from .rows import RowCollector
+
+logger = logging.getLogger(__name__)
 
 _HEAD_LINES = 64
 LONGEST_LINE = 1 << 24
@@ -69,7 +72,11 @@ class _TextReader:
     rows: RowCollector
     where: str
     met: dict[str, Any] = field(
-        default_factory=lambda: {"truncated_last_line": False, "tokens_with_spaces": 0}
+        default_factory=lambda: {
+            "truncated_last_line": False,
+            "tokens_with_spaces": 0,
+            "not_utf_8": 0,
+        }
     )
 
     def __post_init__(self) -> None:
@@ -110,9 +117,15 @@ class _TextReader:
             if following is None:
                 break
             block = following
-        if tail:
+        if tail.strip():
             line += 1
             self._take(tail, line, last=True)
+            if not self.met["truncated_last_line"]:
+                logger.warning(
+                    "%s, line %d: no line end follows; a number that is cut off cannot be told",
+                    self.where,
+                    line,
+                )
         header = self.layout.header
         return {
             "format": "text",
@@ -183,6 +196,8 @@ class _TextReader:
             lines.pop()  # not complete
         if head.rstrip(b"\r").count(b"\r") - head.count(b"\r\n") > head.count(b"\n"):
             raise self._error(1, "it ends in a carriage return alone; give the file other line ends")
+        if not _is_utf_8(head):
+            self.met["not_utf_8"] = sum(not _is_utf_8(line) for line in head.split(b"\n")[:-1])
         header = read_header(head[bom:])
         rows = lines[1:] if header else lines
         indented = any(rows) and all(line.startswith(b" ") for line in rows if line)
@@ -216,6 +231,14 @@ def _trailing_numbers(fields: list[bytes]) -> int:
             break
         count += 1
     return count
+
+
+def _is_utf_8(line: bytes) -> bool:
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _numbers(fields: list[bytes]) -> list[float] | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
+from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, VectorFileError
-from ..foreign import reading
+from ..foreign import read_json, reading
 from ..hub import load_pretrained
 from ..tokens import TokenFamily, token_family, vocabulary
 
@@ -38,13 +39,25 @@ def read_token_strings(
         return _token_strings(tokenizer, side)
 
 
-def has_tokenizer(folder: Path) -> bool:
+@checked
+def has_tokenizer(folder: FilePath) -> bool:
     """Whether a tokenizer is saved in a folder: its configuration, or its vocabulary alone."""
+    folder = Path(folder)
     return (folder / "tokenizer_config.json").is_file() or _has_vocabulary(folder)
 
 
 def _has_vocabulary(folder: Path) -> bool:
     return any(file.is_file() for pattern in _VOCABULARY_FILES for file in folder.glob(pattern))
+
+
+def _needs_none(folder: Path) -> bool:
+    """Whether the tokenizer is one whose class knows the vocabulary, as ByT5's knows the bytes."""
+    import transformers
+
+    config = folder / "tokenizer_config.json"
+    name = read_json(config).get("tokenizer_class") if config.is_file() else None
+    kind = getattr(transformers, name, None) if isinstance(name, str) else None
+    return kind is not None and kind.vocab_files_names == {}
 
 
 def _token_strings(
@@ -67,7 +80,7 @@ def _token_strings(
 def _load(folder: Path) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    if not _has_vocabulary(folder):
+    if not (_has_vocabulary(folder) or _needs_none(folder)):
         raise DataNotFoundError(
             f"{folder} has no tokenizer files (such as tokenizer.json), so its rows have no tokens: save the "
             "tokenizer beside the model with tokenizer.save_pretrained."

@@ -20,8 +20,11 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
+    AutoTokenizer,
     BertConfig,
     BertModel,
+    BertTokenizer,
+    ByT5Tokenizer,
     FSMTConfig,
     FSMTForConditionalGeneration,
     PreTrainedTokenizerFast,
@@ -32,6 +35,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES,
 )
 
+from hf_embinit import initialize
 from hf_embinit.errors import (
     DataNotFoundError,
     InvalidArgumentError,
@@ -335,7 +339,7 @@ def test_a_choice_that_is_not_clear_is_an_error() -> None:
     assert find_table(tensors, shape, {"vocab_size": 9}, "x", "lm_head.weight") == "lm_head.weight"
     with pytest.raises(InvalidArgumentError, match=r"table='c' names no tensors.*a\.embed_tokens"):
         find_table(tensors, shape, {"vocab_size": 9}, "x", "c")
-    with pytest.raises(UnsupportedModelError, match=r"table=: conv\.weight"):
+    with pytest.raises(UnsupportedModelError, match=r"table=\.\.\.\): conv\.weight"):
         find_table({"conv.weight": (9, 4)}, {"conv.weight": (9, 4)}.__getitem__, {}, "x")
 
 
@@ -425,3 +429,63 @@ def test_real_tokenizers(name: str, size: int, family: str, data_folder: Path, t
     assert importlib.import_module("transformers").AutoTokenizer.from_pretrained(
         folder
     ).convert_tokens_to_ids(vectors.tokens[1000]) == int(vectors.matrix[1000, 0])
+
+
+def test_a_whole_file_wins_over_the_index_of_an_older_save(tmp_path: Path) -> None:
+    """As `from_pretrained` has it: transformers leaves the index there when a model is saved again."""
+    tiny_bert(tmp_path)
+    small = BertModel.from_pretrained(tmp_path)
+    small.save_pretrained(tmp_path / "two", max_shard_size="1KB")
+    save_tokenizer(tmp_path / "two")
+    with torch.no_grad():
+        small.get_input_embeddings().weight.add_(5)
+    small.save_pretrained(tmp_path / "two")
+    assert (tmp_path / "two" / "model.safetensors.index.json").is_file()
+    expected = BertModel.from_pretrained(tmp_path / "two").get_input_embeddings().weight
+    assert torch.equal(read_embedding_table(tmp_path / "two").matrix, expected)
+
+
+def test_a_table_with_scales_is_refused(tmp_path: Path) -> None:
+    table = tiny_bert(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    (name,) = (n for n in tensors if n.endswith("word_embeddings.weight"))
+    tensors[name] = (table * 100).to(torch.float8_e4m3fn)
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert torch.allclose(read_embedding_table(tmp_path).matrix, table * 100, rtol=0.1, atol=0.1)
+    save_file({**tensors, f"{name}_scale_inv": torch.tensor(0.01)}, tmp_path / "model.safetensors")
+    with pytest.raises(UnsupportedModelError, match=r"is quantised .*weight_scale_inv"):
+        read_embedding_table(tmp_path)
+
+
+def test_special_tokens_of_a_word_level_checkpoint_keep_their_rows(tmp_path: Path) -> None:
+    table = tiny_bert(tmp_path)
+    save_tokenizer(tmp_path, kind="words")
+    model = BertModel.from_pretrained(tmp_path)
+    model.get_input_embeddings().padding_idx = None
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    initialize(model, "pretrained", tokenizer=tokenizer, vectors=str(tmp_path), seed=1)
+    assert torch.equal(model.get_input_embeddings().weight, table)
+    words = PretrainedVectors(TOKENS, table, "a word list")
+    initialize(model, "pretrained", tokenizer=tokenizer, vectors=words, seed=1)
+    assert not (model.get_input_embeddings().weight == table).all(1)[:2].any()
+
+
+def test_byt5_has_no_file_of_a_vocabulary(tmp_path: Path) -> None:
+    tokenizer = ByT5Tokenizer()
+    tiny_bert(tmp_path, vocab_size=len(tokenizer))
+    for file in tmp_path.glob("tokenizer*"):
+        file.unlink()
+    tokenizer.save_pretrained(tmp_path)
+    vectors = read_embedding_table(tmp_path)
+    assert vectors.family == "byte_level" and vectors.tokens[ord("a") + 3] == "a"
+    BertTokenizer(vocab={t: i for i, t in enumerate(TOKENS)}).save_pretrained(tmp_path / "empty")
+    tiny_bert(tmp_path / "empty")
+    (tmp_path / "empty" / "tokenizer.json").unlink()
+    with pytest.raises(DataNotFoundError, match="has no tokenizer files"):
+        read_embedding_table(tmp_path / "empty")
+
+
+def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("a 1 2\n")
+    with pytest.raises(InvalidArgumentError, match=r"v\.txt' is a file: load_vectors reads"):
+        read_embedding_table(tmp_path / "v.txt")

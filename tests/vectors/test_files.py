@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
+import datetime
 import gzip
 import io
 import lzma
 import math
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -23,7 +26,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VectorFileError
-from hf_embinit.vectors import PretrainedVectors, read_vectors, rows_digest, streams, write_vectors
+from hf_embinit.vectors import (
+    PretrainedVectors,
+    load_vectors,
+    read_vectors,
+    rows_digest,
+    streams,
+    write_vectors,
+)
 
 PLAIN = b"the 0.1 -0.2 3\nof 1e-3 0 -4.5\n. . . 7 8 9\ncat -1 -2 -3\n"
 ROWS = {"the": [0.1, -0.2, 3], "of": [1e-3, 0, -4.5], ". . .": [7, 8, 9], "cat": [-1, -2, -3]}
@@ -208,7 +218,9 @@ def test_truncated_last_line_is_left_out_and_reported(
             assert vectors.report["truncated_last_line"] and vectors.report["lines"] == 2
     assert "vectors.txt: the last line is cut off and left out" in caplog.text
     whole = read_vectors(write(tmp_path, b"3 2\na 1 2\nb 3 4\n"))
-    assert not whole.report["truncated_last_line"]
+    assert not whole.report["truncated_last_line"] and "no line end" not in caplog.text
+    assert len(read_vectors(write(tmp_path, b"2 2\na 1 2\nb 3 7.2"))) == 2  # may have been 7.25e-05
+    assert "vectors.txt, line 3: no line end follows" in caplog.text
     assert "header says 3 rows, the file has fewer" in caplog.text
 
 
@@ -471,3 +483,72 @@ def test_real_files(
         expected.setdefault(word, numbers)
     for word, row in zip(some.tokens, some.matrix, strict=True):
         assert torch.equal(row, torch.tensor(np.array(expected[word], dtype=np.float64)).float())
+
+
+def test_tokens_that_are_not_utf_8_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    latin = "das 1 2\nfür 3 4\nüber 5 6\n".encode("latin1")
+    vectors = read_vectors(write(tmp_path, latin), ["das", "für"])
+    assert vectors.tokens == ["das"] and vectors.report["not_utf_8"] == 2
+    assert "2 of its first rows have tokens that are not UTF-8" in caplog.text
+    assert read_vectors(write(tmp_path, "das 1 2\nfür 3 4\n".encode())).report["not_utf_8"] == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        (b"GGUF\3\0\0\0", "is a GGUF file: load_vectors reads it"),
+        (b'\x40\0\0\0\0\0\0\0{"__metadata__":{}}', "is a safetensors file: give the folder"),
+    ],
+)
+def test_files_of_models_are_named(start: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(VectorFileError, match=said):
+        read_vectors(write(tmp_path, start + b"\n" * 9))
+
+
+def test_a_member_of_a_zip_of_any_name(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "two.dat", "w") as archive:
+        archive.writestr("a.txt", "x 1 2\ny 3 4\n")
+        archive.writestr("b.txt", "x 5 6\ny 7 8\n")
+    with pytest.raises(InvalidArgumentError, match=r"Name one: '(.*)'") as told:
+        load_vectors(tmp_path / "two.dat")
+    spec = re.search("Name one: '(.*)'", str(told.value))[1]
+    assert spec.endswith("two.dat:a.txt") and load_vectors(spec).matrix.tolist() == [[1, 2], [3, 4]]
+
+
+def test_write_refuses_before_anything_is_lost(tmp_path: Path) -> None:
+    vectors = PretrainedVectors(["a"], torch.ones(1, 2), "x", provenance={"of": "old"})
+    write_vectors(tmp_path / "v.txt", vectors)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    dated = dataclasses.replace(vectors, provenance={"day": datetime.date(2026, 1, 1)})
+    with pytest.raises(InvalidArgumentError, match=r"kept as JSON, and cannot be: .*date"):
+        write_vectors(tmp_path / "v.txt", dated)
+    with pytest.raises(InvalidArgumentError, match="rows without a number"):
+        write_vectors(tmp_path / "v.txt", PretrainedVectors(["a"], torch.ones(1, 0), "x"))
+    with pytest.raises(InvalidArgumentError, match=r"another format .*v\.txt\.txt"):
+        write_vectors(tmp_path / "v.txt.gz", vectors)
+    with pytest.raises(InvalidArgumentError, match="path=''"):
+        write_vectors("", vectors)
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_a_binary_file_without_one_row(tmp_path: Path) -> None:
+    with pytest.raises(VectorFileError, match="ends before one row of the 9000 numbers"):
+        read_vectors(write(tmp_path, b"1 9000\na " + torch.randn(9).numpy().tobytes()))
+
+
+def test_options_without_a_meaning_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, b"a 1 2\nb 3 4\n")
+    with pytest.raises(InvalidArgumentError, match=r"table='x' was given, but .* has one table"):
+        load_vectors(path, table="x")
+    vectors = load_vectors(path)
+    with pytest.raises(InvalidArgumentError, match=r"table='x' was given, but .* are vectors in memory"):
+        load_vectors(vectors, table="x")
+    pieces = load_vectors(vectors, family="wordpiece")
+    assert (
+        pieces.family == "wordpiece"
+        and vectors.family == "words"
+        and pieces.matrix.data_ptr() == vectors.matrix.data_ptr()
+    )
+    monkeypatch.chdir(tmp_path)
+    path.rename("bert")
+    assert load_vectors(Path("bert")).tokens == ["a", "b"]  # and not the model of that name

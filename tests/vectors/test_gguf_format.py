@@ -113,3 +113,46 @@ def test_what_is_wrong_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(DataNotFoundError, match="which the package gguf reads: pip install gguf"):
         load_vectors(tmp_path / "whole.gguf")
+
+
+def test_other_byte_orders(tmp_path: Path) -> None:
+    for kind, dtype, exact in (("F32", "f4", True), ("F16", "f2", False), ("Q8_0", None, False)):
+        writer = gguf.GGUFWriter(str(tmp_path / kind), "llama", endianess=gguf.GGUFEndian.BIG)
+        writer.add_token_list(WORDS)
+        data = rows().numpy()
+        packed = gguf.quants.quantize(data, KINDS[kind]) if dtype is None else data.astype(dtype)
+        writer.add_tensor("token_embd.weight", packed, raw_dtype=KINDS[kind] if dtype is None else None)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        if dtype is None:
+            with pytest.raises(UnsupportedModelError, match=r"big-endian.*gguf-convert-endian"):
+                load_vectors(tmp_path / kind)
+        else:
+            assert torch.allclose(load_vectors(tmp_path / kind).matrix, rows(), atol=0 if exact else 2e-3)
+
+
+def test_word_pieces_are_spelled_as_bert_does(tmp_path: Path) -> None:
+    """Every row of a BERT comes back, its special tokens' too."""
+    t = tokenizer("wordpiece")
+    names = t.convert_ids_to_tokens(list(range(len(t))))
+    m = model("bert", len(t), hidden_size=WIDTH)
+    table = m.get_input_embeddings().weight.detach().clone()
+    special = set(t.all_special_tokens)
+    spelled = [n if n in special else n[2:] if n.startswith("##") else "▁" + n for n in names]
+    writer = gguf.GGUFWriter(str(tmp_path / "bert.gguf"), "bert")
+    writer.add_tokenizer_model("bert")
+    writer.add_token_list(spelled)
+    writer.add_token_types([3 if n in special else 1 for n in names])
+    writer.add_tensor("token_embd.weight", table.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    vectors = load_vectors(tmp_path / "bert.gguf")
+    assert vectors.tokens == names and vectors.family == "wordpiece" and any("##" in n for n in names)
+    other = model("bert", len(t), hidden_size=WIDTH)
+    initialize(other, "pretrained", tokenizer=t, vectors=vectors)
+    keep = torch.arange(len(t)) != other.get_input_embeddings().padding_idx
+    assert torch.equal(other.get_input_embeddings().weight[keep], table[keep])
