@@ -448,7 +448,7 @@ WRONG = [
     (lambda m, t: repair(m, None, rows=[1], init="subword_mean"), "give tokenizer="),
     (lambda m, t: repair(torch.nn.Linear(2, 2), t), "neither a transformers model"),
     (lambda m, t: doctor("no/such/folder"), "no/such/folder"),
-    (lambda m, t: doctor(""), "model='': expected a model, a folder or a Hub id"),
+    (lambda m, t: doctor(""), "model='': expected a model or a path or a Hub id"),
     (lambda m, t: doctor(7), "model=7: expected a model or a path or a Hub id"),
     (lambda m, t: doctor(None, t), "model=None: expected"),
     (lambda m, t: doctor(Path("/does/not/exist")), "does/not/exist"),

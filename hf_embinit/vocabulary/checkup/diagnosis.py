@@ -51,8 +51,6 @@ def doctor(
         except EmbinitError as error:
             found.append(_unsupported(error))
             case = None
-    elif not str(model):
-        raise InvalidArgumentError(f"model={model!r}: expected a model, a folder or a Hub id")
     else:
         hub_id = None if Path(model).is_dir() else str(model)
         folder = Path(model) if hub_id is None else hub_snapshot(hub_id, _SMALL_FILES)
