@@ -203,13 +203,34 @@ def test_what_cannot_be_told_of_embeddings_and_layers(table, pairs) -> None:
         assert set(re.findall(rf"^\| (\S+) \| {pair} \| .* cannot tell \|", text, re.MULTILINE)) == tasks
 
 
+@pytest.mark.parametrize(
+    ("difference", "verdict", "quoted"),
+    [
+        ("bert-bert - bert-xavier", "agrees", "*agrees*: +1.6 (95% t interval 0.7 to 2.6; the paper +1.8)"),
+        ("bert-bert_shuffled - bert-bert_xavier", "disagrees", "-1.6 (-2.6 to -0.6), *disagrees*"),
+        ("bert-bert_xavier - bert-bert", "cannot tell", "(-1.1, -3.3 to 1.1; the paper -1.7)"),
+    ],
+)
+def test_what_is_told_of_word_pieces_on_sst2(difference, verdict, quoted) -> None:
+    table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
+    row = rf"^\| SST2 \| {difference} \| Acc \| (.*?) \| (.*?) to (.*?) \| 3 \| [^|]* \| {verdict} \|"
+    (numbers,) = re.findall(row, table, re.MULTILINE)
+    said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted.split(";")[0])]
+    assert said == pytest.approx([float(number) for number in numbers], abs=0.051) and quoted in PAGE
+    for mean, sd in re.findall(r"^\| BERT: \S+ \| \**(\S+) \((\S+?)\)", table, re.MULTILINE):
+        assert f"{mean} ({sd};" in PAGE
+
+
 def test_the_power_that_the_page_names_is_that_of_the_tables() -> None:
     table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
     power = {(column, pair): int(percent) for column, pair, percent in found}
+    told = power["SST2", "bert-bert_shuffled - bert-bert_xavier"]
+    assert f"of which three such seeds would tell the sign {told} times of 100" in PAGE
     assert f"would tell {power['Multi30k', 'words-glove_xavier - words-xavier']} times of 100" in PAGE
-    pieces = [n for (_, pair), n in power.items() if "bert" in pair and pair != "bert-bert - bert-xavier"]
-    assert len(pieces) == 5 and f"other differences {min(pieces)} to {max(pieces)} times of 100" in PAGE
+    untold = re.findall(r"^\| SST2 \| bert-.* \| cannot tell \| (\d+)% \|", table, re.MULTILINE)
+    pieces = [int(percent) for percent in untold]
+    assert len(pieces) == 4 and f"the paper's {min(pieces)} to {max(pieces)} times of 100" in PAGE
     table = (RESULTS / "reproduce" / "zhang1" / "table.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
     weak = {(task, pair) for task, pair, percent in found if int(percent) < 80}

@@ -89,6 +89,11 @@ def test_training_fills_the_channel_of_multi30k():
     for options, shares, quoted in (
         (None, ("0.0", "4.6"), "from 0.0% to 4.6% of the tables"),
         (["turn=random", "empty=false"], ("7.8", "9.0"), "After a random turn it goes from 7.8% to 9.0%"),
+        (
+            ["turn=most", "empty=false"],
+            ("49.1", "32.6"),
+            "49.1% lies on the positions before training, 32.6% after",
+        ),
     ):
         found = in_positions("translate/multi30k", "glove_orthogonal", options)
         assert len(found) == 6 and in_percent(found) == shares and quoted in page
@@ -148,6 +153,25 @@ def in_percent(found):
             "-0.007 on `glove_orthogonal` (-0.012 to -0.003)",
         ),
         ("Multi30k, trained", "Val. loss", "emptied-1 - xavier-1", "-0.005 on `xavier`, -0.021 to 0.011"),
+        (
+            "Multi30k, trained",
+            "Val. loss",
+            "anti-1 - glove_xavier-1",
+            "0.023 nats above `glove_xavier` (0.009 to 0.037)",
+        ),
+        ("Multi30k, trained", "Val. loss", "anti-1 - random-1", "0.027 above a random turn (0.011 to 0.042)"),
+        (
+            "Multi30k, trained",
+            "Val. loss",
+            "anti-1 - emptied-1",
+            "0.019 above `glove_orthogonal` (0.004 to 0.035)",
+        ),
+        ("Multi30k, trained", "Val. loss", "anti-1 - xavier-1", "(+0.015, -0.006 to 0.035)"),
+        ("Multi30k, trained", "BLEU", "anti-1 - xavier-1", "below `xavier` alone, by 1.09 (0.23 to 1.94)"),
+        ("Multi30k, trained", "BLEU", "anti-1 - glove_xavier-1", "`glove_xavier` (-0.46, -1.03 to 0.11)"),
+        ("Multi30k, trained", "BLEU", "anti-1 - random-1", "a random turn (-0.24, -0.95 to 0.47)"),
+        ("Multi30k, trained", "BLEU", "anti-1 - emptied-1", "`glove_orthogonal` (+0.45, -1.00 to 1.91)"),
+        ("Multi30k, trained", "BLEU", "anti-1 - glove-1", "3.48 behind it (2.53 to 4.43)"),
     ],
 )
 def test_intervals_are_those_of_the_table(column, value, difference, quoted):
