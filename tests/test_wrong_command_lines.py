@@ -212,6 +212,10 @@ translate.py --metric_for_best_model blue --output_dir o | --metric_for_best_mod
 translate.py --predict_with_generate false --output_dir o | what is scored here is generated text
 translate.py --lr_scheduler_type cosine_with_min_lr --output_dir o | --lr_scheduler_type cosine_with_min_lr
 translate.py --dataloader_num_workers -1 --output_dir o | --dataloader_num_workers -1: expected
+translate.py --do_train false --output_dir o | --do_train False: expected True: a recipe trains and scores
+translate.py --max_steps 0 --output_dir o | --max_steps 0: expected 1 or more, or -1 to go by epochs
+translate.py --eval_strategy no --output_dir o | or --load_best_model_at_end False
+translate.py --output_dir model | --output_dir model holds config.json, and no run of a recipe
 translate.py --batch_eval_metrics --output_dir o | --batch_eval_metrics True: expected False
 translate.py --eval_do_concat_batches false --output_dir o | --eval_do_concat_batches False: expected True
 translate.py --fsdp full_shard --output_dir o | --fsdp shards a model over processes, and this is one
@@ -229,14 +233,13 @@ translate.py object.json | unknown argument '--name'
 translate.py binary.json | the settings file 'binary.json' cannot be read
 translate.py types.yaml --output_dir o | --vectors 5: expected a string
 translate.py --push_to_hub --output_dir o | HF_HUB_OFFLINE is set
-translate.py --max_steps -5 --output_dir o | --max_steps -5: expected a whole number of -1 or more
+translate.py --max_steps -5 --output_dir o | --max_steps -5: expected 1 or more, or -1
 translate.py --generation_max_length 0 --output_dir o | --generation_max_length 0: expected a whole
 translate.py --generation_num_beams 0 --output_dir o | --generation_num_beams 0: expected a whole number of 1
 translate.py --eval_accumulation_steps 0 --output_dir o | --eval_accumulation_steps 0: expected a whole number
 translate.py --generation_config nowhere --output_dir o | --generation_config nowhere:
 translate.py --max_target_length 1 --output_dir o | --max_target_length 1: expected a whole number of 2
 chat_tokens.py --seed 4294967296 --output_dir o | --seed 4294967296: expected
-translate.py --eval_strategy no --output_dir o | the save and eval strategy to match
 translate.py --deepspeed nowhere.json --output_dir o | deepspeed
 translate.py --source_column xx --output_dir o | 'xx' is not in the train split
 classify.py --learning_rat 3 --output_dir o | unknown argument '--learning_rat'. Did you mean

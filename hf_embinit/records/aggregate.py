@@ -25,6 +25,7 @@ NO_EFFECT = {
     *("hub_revision", "save_total_limit", "save_only_model", "save_on_each_node", "skip_memory_metrics"),
     *("dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers"),
     *("dataloader_prefetch_factor", "dataloader_multiprocessing_context"),
+    *("do_train", "do_eval", "do_predict"),
 }
 """Arguments that cannot change what a run measures. (The content of `data_dir` shows in the digests.)"""
 _FILES = {"vectors", "target_vectors"}  # their digests tell, where the record has them

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 ARGUMENTS_NAME = "arguments.json"
 INPUTS_NAME = "inputs.json"
+_OVERWRITTEN = ("README.md", "*config.json", "tokenizer*", "*.safetensors", "*.bin")
+"""What a run saves at its end, by patterns."""
 _made: dict[Path, list[Path]] = {}
 """Run folder of this process -> the folders that were made for it, from the inside out."""
 
@@ -51,9 +53,9 @@ def prepare_run_folder(
     run left incomplete (temporary files, damaged checkpoints). Every process of a run may call this and
     gets the same answer.
 
-    Raises `RunFolderError` when the folder holds a finished run, when another run uses it, when it holds
-    checkpoints and `resume` was not given, when the checkpoint asked for is missing or damaged, or when
-    `arguments` differ from the interrupted run's.
+    Raises `RunFolderError` when the folder holds a finished run, when another run uses it, when it holds a
+    model that is of no run, when it holds checkpoints and `resume` was not given, when the checkpoint asked
+    for is missing or damaged, or when `arguments` differ from the interrupted run's.
     """
     folder = Path(output_dir)
     if folder.exists() and not folder.is_dir():
@@ -117,6 +119,12 @@ def _start_from(folder: Path, resume: bool | str | None, arguments: Mapping[str,
         raise RunFolderError(
             f"--output_dir {folder} holds a finished run ({RESULTS_NAME}). "
             "Choose another folder, or delete this one to run again."
+        )
+    theirs = sorted({file.name for pattern in _OVERWRITTEN for file in folder.glob(pattern)})
+    if theirs and not (folder / ARGUMENTS_NAME).exists():
+        raise RunFolderError(
+            f"--output_dir {folder} holds {theirs[0]}, and no run of a recipe: it would be overwritten. "
+            "Choose another folder."
         )
     wanted = _resume_wanted(resume)
     checkpoints = list_checkpoints(folder)

@@ -79,6 +79,7 @@ def parse_arguments(
     argv = list(sys.argv[1:] if argv is None else argv)
     flags = {action.dest: action for action in parser._actions}
     flags |= {u: flags[name] for name, usual in _AS_IN_RUN_GLUE.items() if name in flags for u in usual}
+    parser.set_defaults(**{name: True for name in _ALWAYS if name in flags})
     plain: dict[str, Any] = {}
     for action in parser._actions[1:]:  # the first is --help; `--no_x` comes after the `--x` of its name
         plain.setdefault(action.dest, action.default)
@@ -87,8 +88,7 @@ def parse_arguments(
         if argv and not argv[0].startswith("-"):
             settings = _read_settings(Path(argv.pop(0)), flags)
         for action in parser._actions:
-            given = [word for word in argv if word.split("=")[0] in action.option_strings]
-            if action.nargs in ("+", "*") and len(given) > 1:
+            if action.nargs in ("+", "*") and _times(action, argv) > 1:
                 flag = action.option_strings[0]
                 raise InvalidArgumentError(
                     f"{flag} is given twice and only the last would count: put all after one"
@@ -100,12 +100,16 @@ def parse_arguments(
         if unknown:
             raise InvalidArgumentError(_unknown_flag(unknown, flags))
         brought = preset(known)
+        epochs = flags.get("num_train_epochs")
+        if epochs is not None and ("num_train_epochs" in settings or _times(epochs, argv)):
+            brought.pop("max_steps", None)  # who asks for epochs gets them
         if "output_dir" in {*brought} - {*settings}:
             parser.set_defaults(**{**plain, **brought})
             usual = vars(parser.parse_args([]))
             parser.set_defaults(**settings)
             brought["output_dir"] = _folder(brought["output_dir"], vars(parser.parse_args(argv)), usual)
         parser.set_defaults(**{**brought, **settings})
+        _check_strategies(parser.parse_args(argv))
         parsed = parser.parse_args_into_dataclasses(argv, look_for_args_file=False)
         for part in parsed:
             _check_values(part)
@@ -114,6 +118,27 @@ def parse_arguments(
         parser.exit(2, f"{parser.prog}: error: {' '.join(str(error).split())}\n")
 
 
+def _times(action: Action, argv: Sequence[str]) -> int:
+    """How often a flag is given."""
+    return sum(word.split("=")[0] in action.option_strings for word in argv)
+
+
+def _check_strategies(given: Namespace) -> None:
+    """Raises `InvalidArgumentError` where transformers names a flag that was not given, and no way out."""
+    if getattr(given, "load_best_model_at_end", False):
+        evaluates, saves = (
+            getattr(value, "value", value) for value in (given.eval_strategy, given.save_strategy)
+        )
+        if saves not in (evaluates, "best") or evaluates == "no":
+            raise InvalidArgumentError(
+                f"--eval_strategy {evaluates} with --save_strategy {saves}: the best model is loaded at the "
+                "end, so it must be saved where it is evaluated; give both `epoch` or `steps`, or "
+                "--load_best_model_at_end False"
+            )
+
+
+_ALWAYS = ("do_train", "do_eval", "do_predict")
+"""Flags of transformers' examples that a recipe reads and needs not."""
 _OF_TRANSFORMERS: dict[str, Any] = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), Count),
     "gradient_accumulation_steps": Count,
@@ -127,7 +152,8 @@ _OF_TRANSFORMERS: dict[str, Any] = {
     "data_seed": TrainingSeed | None,
     **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "num_train_epochs"), NotNegative),
     **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon", "label_smoothing_factor"), NotNegative),
-    "max_steps": Annotated[int, Wanted("a whole number of -1 or more", lambda n: n >= -1)],
+    **dict.fromkeys(_ALWAYS, Annotated[bool, Wanted("True: a recipe trains and scores in one run", bool)]),
+    "max_steps": Annotated[int, Wanted("1 or more, or -1 to go by epochs", lambda n: n == -1 or n > 0)],
     "output_dir": Text | None,
 }
 """What transformers' own arguments must be, where it would notice late or not at all."""

@@ -16,6 +16,7 @@ import pytest
 from builders import ROOT
 from transformers import Seq2SeqTrainingArguments
 
+from hf_embinit.records import NO_EFFECT
 from hf_embinit.training import flag, parse_arguments, run_main
 
 RECIPES = ("translate", "classify", "language_model", "expand_vocab")
@@ -186,6 +187,26 @@ def test_what_is_not_given_keeps_its_default(read) -> None:
     for name in ("average_tokens_across_devices", "save_safetensors", "skip_memory_metrics", "seed", "optim"):
         if name in usual:
             assert str(found[name]).endswith(str(usual[name])) or found[name] == usual[name], name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "argv", "steps"),
+    [
+        ("language_model", ["--dataset", "wikitext"], 16_000),
+        ("language_model", ["--dataset", "wikitext", "--num_train_epochs", "1"], -1),
+        ("language_model", ["--dataset", "wikitext", "--num_train_epochs=1", "--max_steps", "7"], 7),
+        ("expand_vocab", [], 500),
+        ("expand_vocab", ["--num-train-epochs", "2"], -1),
+    ],
+)
+def test_who_asks_for_epochs_gets_them(read, recipe, argv, steps) -> None:
+    assert read(recipe, *argv)["max_steps"] == steps
+
+
+def test_flags_of_examples_that_a_recipe_needs_not_change_nothing(read) -> None:
+    plain, given = read("translate"), read("translate", "--do_train", "--do_eval", "True", "--do_predict")
+    assert {name for name in plain if given[name] != plain[name]} <= {"distributed_state"}
+    assert {"do_train", "do_eval", "do_predict"} <= NO_EFFECT
 
 
 def test_a_reader_that_has_seen_enough() -> None:
