@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -263,6 +264,40 @@ def test_positions_help_frozen_xavier_late_as_the_page_says() -> None:
     with_positions, without = (f"{statistics.fmean(scores):.1f}" for scores in zip(*early, strict=True))
     assert told in PAGE and f"is {with_positions} with positions and {without} without" in PAGE
     assert f"ahead for good from epoch {' or '.join(map(str, sorted(ahead_from)))} on" in PAGE
+
+
+def test_cells_of_table_3_with_one_seed_are_near_the_papers_as_the_page_says() -> None:
+    folder = RESULTS / "reproduce" / "table3"
+    with (folder / "table.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["value"] == "BLEU"]
+    ours = {row["row"]: float(row["mean"]) for row in rows if row["n"] == "1"}
+    theirs = {row["row"]: float(row["paper_mean"]) for row in rows}
+    assert len(ours) == 6 and [row["row"] for row in rows if row["status"] == "not run"] == ["glove-yes-no"]
+    furthest = max(abs(bleu - theirs[row]) for row, bleu in ours.items())
+    assert f"six cells of one seed are within {furthest:.1f} BLEU of the paper's" in PAGE
+    for row, quoted in (
+        ("glove_xavier-no-yes", "`glove_xavier` frozen {:.1f} with positions (the paper {})"),
+        ("glove_xavier-no-no", "and {:.1f} without ({}), trained"),
+        ("glove_xavier-yes-no", "trained without {:.1f} ({}); `glove`"),
+        ("glove-no-yes", "`glove` frozen {:.1f} with ({})"),
+        ("glove-no-no", "and {:.1f} without ({}); `xavier`"),
+        ("xavier-yes-no", "`xavier` trained without {:.1f} ({})"),
+    ):
+        assert quoted.format(ours[row], theirs[row]) in PAGE
+    without = [bleu for row, bleu in ours.items() if row.endswith("-no-no") or row.endswith("-yes-no")]
+    assert len(without) == 4 and max(without) - min(without) < 1
+    text = (folder / "table.md").read_text(encoding="utf-8")
+    counts = re.search(r"(\d+) agrees, 0 disagrees, (\d+) cannot tell", text)
+    assert counts is not None
+    told, untold = map(int, counts.groups())
+    assert told == 6 and f"{untold} of the {told + untold} differences *cannot be told*" in PAGE
+    for against, quoted in (
+        ("glove", "frozen `glove`, by {} ({})"),
+        ("xavier", "frozen `xavier`, by {} ({})"),
+    ):
+        pair = rf"glove_xavier-no-yes - {against}-no-yes \| BLEU \| (.*?) \| one seed \| 1 \| (.*?) \|"
+        ((mean, papers),) = re.findall(pair, text)
+        assert quoted.format(f"{float(mean):.1f}", f"{float(papers):.1f}") in PAGE
 
 
 def test_snli_cad_was_not_learnt_as_the_page_says() -> None:
