@@ -12,7 +12,7 @@ from torch import Tensor
 from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..foreign import reading
-from .statistics import check_table
+from .statistics import check_table, unit_rows
 
 Question = tuple[str, str, str, str]
 
@@ -84,12 +84,19 @@ class AnalogyTask:
 
     @classmethod
     def for_tokens(cls, questions: Mapping[str, Sequence[Question]], tokens: Sequence[str]) -> AnalogyTask:
-        """The questions whose words are all in `tokens` (one a row; the first of equal ones counts)."""
+        """The questions whose words are all in `tokens` (one a row; the first of equal ones counts).
+
+        Raises `InvalidArgumentError` for a question that is not four words.
+        """
         row = {token: i for i, token in reversed(list(enumerate(tokens)))}
         names = list(questions)
         rows, section_of = [], []
         for index, name in enumerate(names):
             for question in questions[name]:
+                if isinstance(question, str) or len(question) != 4:
+                    raise InvalidArgumentError(
+                        f"questions has {question!r} in {name!r}: expected four words (a, b, c, d)"
+                    )
                 if all(word in row for word in question):
                     rows.append([row[word] for word in question])
                     section_of.append(index)
@@ -108,14 +115,14 @@ def analogy_score(weight: Tensor, task: AnalogyTask) -> AnalogyScore:
 
     The answer to a : b = c : ? is the row with the largest cosine to b - a + c, of unit rows, with the
     rows of a, b and c themselves left out. A question is correct when that row is d's. Raises
-    `InvalidArgumentError` when the task is for another number of rows, and for NaN or infinite values.
+    `InvalidArgumentError` when the task is about rows that `weight` lacks, and for NaN or infinite values.
     """
     check_table(weight)
     if len(task.rows) and int(task.rows.max()) >= weight.shape[0]:
         raise InvalidArgumentError(
             f"the analogies are about rows up to {int(task.rows.max())}, weight has {weight.shape[0]}"
         )
-    units = torch.nn.functional.normalize(weight.detach().float(), dim=1)
+    units = unit_rows(weight)
     right = [_answers(units, rows[:, :3]) == rows[:, 3] for rows in task.rows.to(units.device).split(_BLOCK)]
     correct = torch.cat(right).cpu() if right else torch.zeros(0, dtype=torch.bool)
     sections = {}

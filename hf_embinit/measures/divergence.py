@@ -23,8 +23,8 @@ def _check_logits(before: Tensor, after: Tensor) -> None:
         )
     for name, logits in (("before", before), ("after", after)):
         check_values(logits, name)
-        if bool(torch.isnan(logits).any()):
-            raise InvalidArgumentError(f"the logits {name} have NaN: no token is the likeliest")
+        if bool((torch.isnan(logits) | (logits == math.inf)).any()):
+            raise InvalidArgumentError(f"the logits {name} have NaN or +inf: they are no probabilities")
 
 
 @checked
@@ -34,7 +34,7 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     The first n columns of both are the same tokens; p' puts some of its probability on the m others, so the
     divergence is 0 at the least and log(1 + sum_j exp(z_j) / Z) when the first n logits did not change
     (Hewitt 2021). Raises `InvalidArgumentError` when `after` has fewer columns or other prefixes,
-    and for NaN.
+    and for NaN and +inf.
     """
     _check_logits(before, after)
     n = before.shape[-1]

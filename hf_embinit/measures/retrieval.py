@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from ..arguments import Count, checked
 from ..errors import InvalidArgumentError
 from ..modes import evaluating
-from .statistics import check_values
+from .statistics import check_values, unit_rows
 
 _NO_LIMIT = 1 << 30
 """Tokenizers without a maximum length have a larger one, such as T5's of 10^30."""
@@ -66,6 +65,6 @@ def retrieval_accuracy(queries: Tensor, candidates: Tensor) -> float:
         check_values(x, name)
     if not bool(torch.isfinite(queries).all() and torch.isfinite(candidates).all()):
         raise InvalidArgumentError("queries or candidates have NaN or infinite entries")
-    ours, theirs = (normalize(x.float(), dim=1) for x in (queries, candidates))
+    ours, theirs = (unit_rows(x) for x in (queries, candidates))
     found = torch.cat([(part @ theirs.T).argmax(1) for part in ours.split(1024)])
     return float((found == torch.arange(len(found), device=found.device)).float().mean())

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..arguments import checked
 from ..errors import InvalidArgumentError
-from .statistics import check_values, row_index
+from .statistics import check_table, row_index, unit_rows
 
 _ITERATIONS, _VECTORS = 60, 16
 
@@ -23,11 +23,11 @@ def unused_distance(
     Land & Bartolo 2024, section 3.2: tokens that training never reached lie near the rows of tokens that are
     known to be unused. What all rows have in common can hide that: `without_first_component` takes the
     table's first right singular vector out of every row first. Rows of zeros get the distance 1. Raises
-    `InvalidArgumentError` for ids that the table lacks, or none.
+    `InvalidArgumentError` for ids that the table lacks, or none, and for NaN or infinite values.
     """
     if table.ndim != 2:
         raise InvalidArgumentError(f"table must be [V, D], got shape {tuple(table.shape)}")
-    check_values(table, "table")
+    check_table(table, "table")
     ids = row_index(unused, len(table), "unused").to(table.device)
     if not len(ids):
         raise InvalidArgumentError(f"unused={list(unused)}: expected ids from 0 to {len(table) - 1}")
@@ -36,7 +36,7 @@ def unused_distance(
         first = _first_component(rows)
         rows = rows - torch.outer(rows @ first, first)
     mean = rows[ids].mean(0)
-    return 1 - torch.nn.functional.cosine_similarity(rows, mean[None], dim=1)
+    return 1 - unit_rows(rows) @ unit_rows(mean[None])[0]
 
 
 def _first_component(rows: Tensor) -> Tensor:

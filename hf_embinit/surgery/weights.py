@@ -34,7 +34,7 @@ def clean(operation: Operation) -> dict[str, Any]:
 )
 def matched_variance(operation: Operation) -> dict[str, Any]:
     """Vectors (biases, norms) are those of a fresh model, as is a matrix that is constant there."""
-    return _redraw(operation, lambda old, fresh: _scaled(fresh, old, torch.std))
+    return _redraw(operation, lambda old, fresh: _scaled(fresh, old, torch.std), measures=True)
 
 
 @register_surgery(
@@ -44,7 +44,7 @@ def matched_variance(operation: Operation) -> dict[str, Any]:
 )
 def matched_magnitude(operation: Operation) -> dict[str, Any]:
     """The Frobenius norm. Vectors, and matrices that a fresh model has zero, are those of a fresh model."""
-    return _redraw(operation, lambda old, fresh: _scaled(fresh, old, torch.linalg.vector_norm))
+    return _redraw(operation, lambda old, fresh: _scaled(fresh, old, torch.linalg.vector_norm), measures=True)
 
 
 @register_surgery(
@@ -63,11 +63,18 @@ def oracle(operation: Operation) -> dict[str, Any]:
     return {}
 
 
-def _redraw(operation: Operation, matrix: Callable[[Tensor, Tensor], Tensor]) -> dict[str, Any]:
-    """Copies a fresh model's values into the model, those of matrices through `matrix(old, fresh)`."""
+def _redraw(
+    operation: Operation, matrix: Callable[[Tensor, Tensor], Tensor], *, measures: bool = False
+) -> dict[str, Any]:
+    """Copies a fresh model's values into the model, those of matrices through `matrix(old, fresh)`, which
+    `measures` the old ones or does not look at them."""
     model: PreTrainedModel = operation.model
     for name, parameter in model.named_parameters():
         _require_plain(name, parameter)
+        if measures and parameter.dim() > 1 and not bool(torch.isfinite(parameter).all()):
+            raise UnsupportedModelError(
+                f"{name} has NaN or infinite values, so it has no size to keep: repair them first"
+            )
     fresh = fresh_model(model, operation.seed)
     saved = set(model.state_dict())
     with torch.no_grad():

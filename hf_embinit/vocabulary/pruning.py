@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -133,6 +134,8 @@ def _ids(tokenizer: Any, keep: Iterable[str | int]) -> set[int]:
     known = set(vocabulary.values())
     ids = set()
     for token in [keep] if isinstance(keep, str) else keep:
+        if not isinstance(token, (str, Integral)) or isinstance(token, bool):
+            raise InvalidArgumentError(f"keep has {token!r}: expected tokens and ids")
         i = vocabulary.get(token) if isinstance(token, str) else int(token)
         if i is None or i not in known:
             raise InvalidArgumentError(f"keep has {token!r}, which is not in the tokenizer's vocabulary")

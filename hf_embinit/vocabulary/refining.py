@@ -48,8 +48,8 @@ def check_refinable(tables: EmbeddingTables, refine: str) -> None:
         )
     if any(table.tied_to is not None for table in tables.output_tables):
         raise InvalidArgumentError(
-            f"refine={refine!r} makes input rows, which are bad output rows, and {name} ties the two: give "
-            f"untie=True (--untie)"
+            f"refine={refine!r} makes rows for one side, which are bad ones for the other, and {name} ties "
+            f"its input and its output: give untie=True (--untie)"
         )
 
 

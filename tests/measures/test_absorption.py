@@ -236,3 +236,9 @@ def test_questions_with_a_mark_of_utf8_and_unusual_spaces(tmp_path):
     assert read_analogies(path) == {"one": [("a", "b", "c", "d"), ("e", "f", "g", "h")]}
     path.write_text("a b c d\x85 \ne f g h", encoding="utf-8")
     assert len(read_analogies(path)[""]) == 2
+
+
+@pytest.mark.parametrize("question", [("a", "b", "c"), ("a", "b", "c", "d", "a"), "a b c d"])
+def test_a_question_is_four_words(question) -> None:
+    with pytest.raises(InvalidArgumentError, match="expected four words"):
+        AnalogyTask.for_tokens({"s": [question] * 4}, ["a", "b", "c", "d"])

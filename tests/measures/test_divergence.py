@@ -168,3 +168,11 @@ def test_logits_that_say_nothing_are_refused():
     for cap in (0.0, -3.0):
         with pytest.raises(InvalidArgumentError, match=f"cap={cap}"):
             expansion_bound(1, 10, cap=cap)
+
+
+def test_infinite_logits_have_no_divergence() -> None:
+    plain, infinite = torch.tensor([1.0, 2.0, 0.0]), torch.tensor([1.0, float("inf"), 0.0])
+    for before, after in ((infinite, plain), (plain, infinite)):
+        with pytest.raises(InvalidArgumentError, match=r"\+inf"):
+            kl_divergence(before, after)
+    assert kl_divergence(torch.tensor([1.0, -float("inf")]), torch.tensor([1.0, -float("inf")])) == 0

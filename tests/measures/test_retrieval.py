@@ -6,6 +6,7 @@ from builders.tiny_tokenizers import model, tokenizer
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.measures import mean_pooled, retrieval_accuracy
+from hf_embinit.measures.statistics import unit_rows
 
 
 def test_accuracy_is_the_share_of_rows_found() -> None:
@@ -76,3 +77,25 @@ def test_an_encoder_without_a_longest_text_reads_all_of_it_without_dropout() -> 
     with torch.no_grad():
         whole = encoder.eval()(**t(texts[:1], return_tensors="pt")).last_hidden_state[0].mean(0)
     torch.testing.assert_close(states[0], whole, atol=1e-5, rtol=1e-5)
+
+
+def test_accuracy_is_of_directions_whatever_their_scale() -> None:
+    generator = torch.Generator().manual_seed(0)
+    queries = torch.randn(30, 6, generator=generator)
+    found = queries + 0.5 * torch.randn(30, 6, generator=generator)
+    plain = retrieval_accuracy(queries, found)
+    assert 0.5 < plain < 1
+    for scale in (1e-20, 1e30):
+        assert retrieval_accuracy(queries * scale, found * scale) == plain
+    assert retrieval_accuracy(queries.double() * 1e60, found.double() * 1e-60) == plain
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_unit_rows_are_of_length_one_at_any_scale(dtype: torch.dtype) -> None:
+    tiny, huge = torch.finfo(dtype).tiny, torch.finfo(dtype).max
+    rows = torch.tensor([[3.0, 4.0], [3 * tiny, 4 * tiny], [0.6 * huge, 0.8 * huge], [0.0, 0.0]], dtype=dtype)
+    units = unit_rows(rows)
+    assert torch.allclose(units[:3], torch.tensor([0.6, 0.8]).expand(3, 2)) and not units[3].any()
+    assert units.dtype == torch.float32
+    usual = torch.randn(50, 7, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(unit_rows(usual), torch.nn.functional.normalize(usual, dim=1))

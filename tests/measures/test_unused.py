@@ -24,3 +24,15 @@ def test_what_are_no_rows_of_a_table_is_refused(table: tuple[int, ...], unused: 
     with pytest.raises(InvalidArgumentError, match=r"table must be|unused"):
         unused_distance(torch.randn(table), unused)
     assert unused_distance(torch.eye(6), torch.tensor([1, 2])).shape == (6,)
+
+
+def test_a_distance_is_of_directions_whatever_their_scale() -> None:
+    table = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    table[:4] = 1 + torch.rand(4, 8, generator=torch.Generator().manual_seed(1))
+    usual = unused_distance(table, [0, 1, 2])
+    assert torch.allclose(unused_distance(table * 1e-10, [0, 1, 2]), usual, atol=1e-6) and usual[3] < 0.1
+    table[5] = 0
+    assert unused_distance(table, [0, 1, 2])[5] == 1
+    table[6, 0] = float("nan")
+    with pytest.raises(InvalidArgumentError, match="table has NaN or infinite values, first in row 6"):
+        unused_distance(table, [0, 1, 2])

@@ -174,3 +174,16 @@ def test_the_real_encoder(real_encoder: str) -> None:
     assert not any(torch.equal(model.state_dict()[n], before[n]) for n in matrices)
     std = model.state_dict()[name].std().item()
     assert abs(std - model.config.initializer_range) < 0.0005
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("spec", ["matched_variance", "matched_magnitude"])
+def test_a_size_that_is_no_number_is_not_kept(spec: str, bad: float) -> None:
+    model = build("bert")
+    parameter = next(p for p in model.parameters() if p.dim() > 1)
+    parameter.data[0, 0] = bad
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    with pytest.raises(UnsupportedModelError, match="has NaN or infinite values, so it has no size to keep"):
+        surgery.apply(model, spec)
+    for name, p in model.named_parameters():
+        assert torch.equal(p.nan_to_num(), before[name].nan_to_num())

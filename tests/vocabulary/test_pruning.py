@@ -180,3 +180,10 @@ def test_real_tokenizers_split_real_text_as_before(name, data_folder) -> None:
         if set(before) <= new_id.keys()
     ]
     assert len(pairs) > 300 and all(after == expected for after, expected in pairs)
+
+
+@pytest.mark.parametrize("wrong", [5.0, None, float("inf"), True])
+def test_an_iterator_of_what_is_no_token_is_refused_as_a_list_is(wrong) -> None:
+    old = tokenizer("byte_level")
+    with pytest.raises(InvalidArgumentError, match="keep"):
+        prune_vocabulary(model("gpt2", len(old)), old, (token for token in [5, wrong]))
