@@ -78,6 +78,17 @@ _BLOCK_ELEMENTS = 2**21
 """Entries of a table that are processed at a time: 8 MiB in float32, so that extra memory stays small."""
 
 
+def unit_rows(x: Tensor) -> Tensor:
+    """Rows `[N, D]` in float32, each of length 1 whatever its scale; rows of zeros stay zeros."""
+    rows = x.detach()
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    largest = rows.abs().amax(1, keepdim=True)
+    power_of_two = torch.frexp(largest).mantissa / largest  # exact, so it rounds nothing
+    power_of_two.clamp_max_(2.0**1022 if rows.dtype == torch.float64 else 2.0**126)
+    rows = rows * torch.where(largest > 0, power_of_two, 1.0)
+    return torch.nn.functional.normalize(rows.float(), dim=1)
+
+
 def mean_row(x: Tensor, rows: Tensor | None = None) -> Tensor:
     """`[D]` float32: the mean of the rows of `x` `[N, D]`, or of those that the indices `rows` name."""
     weights = _row_weights(x, rows)

@@ -12,7 +12,8 @@ from torch import Tensor
 from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..foreign import reading
-from .statistics import check_table, unit_rows
+from ..moments import unit_rows
+from .statistics import check_table
 
 Question = tuple[str, str, str, str]
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from ..arguments import Count, checked
 from ..errors import InvalidArgumentError
 from ..modes import evaluating
-from .statistics import check_values, unit_rows
+from ..moments import unit_rows
+from .statistics import check_table, check_values
 
 _NO_LIMIT = 1 << 30
 """Tokenizers without a maximum length have a larger one, such as T5's of 10^30."""
@@ -62,9 +63,7 @@ def retrieval_accuracy(queries: Tensor, candidates: Tensor) -> float:
             f"queries {tuple(queries.shape)} and candidates {tuple(candidates.shape)}: expected pairs of rows"
         )
     for name, x in (("queries", queries), ("candidates", candidates)):
-        check_values(x, name)
-    if not bool(torch.isfinite(queries).all() and torch.isfinite(candidates).all()):
-        raise InvalidArgumentError("queries or candidates have NaN or infinite entries")
+        check_table(x, name)
     ours, theirs = (unit_rows(x) for x in (queries, candidates))
     found = torch.cat([(part @ theirs.T).argmax(1) for part in ours.split(1024)])
     return float((found == torch.arange(len(found), device=found.device)).float().mean())

@@ -107,17 +107,6 @@ def check_table(x: Tensor, name: str = "weight") -> None:
                 )
 
 
-def unit_rows(x: Tensor) -> Tensor:
-    """Rows `[N, D]` in float32, each of length 1 whatever its scale; rows of zeros stay zeros."""
-    rows = x.detach()
-    rows = rows if rows.dtype == torch.float64 else rows.float()
-    largest = rows.abs().amax(1, keepdim=True)
-    power_of_two = torch.frexp(largest).mantissa / largest  # exact, so it rounds nothing
-    power_of_two.clamp_max_(2.0**1022 if rows.dtype == torch.float64 else 2.0**126)
-    rows = rows * torch.where(largest > 0, power_of_two, 1.0)
-    return torch.nn.functional.normalize(rows.float(), dim=1)
-
-
 def row_index(rows: Sequence[int] | Tensor, count: int, name: str = "rows") -> Tensor:
     """Indices, or a mask, of some of `count` rows, as indices. Raises `InvalidArgumentError` for others."""
     try:

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from ..arguments import checked
 from ..errors import InvalidArgumentError
-from .statistics import check_table, row_index, unit_rows
+from ..moments import unit_rows
+from .statistics import check_table, row_index
 
 _ITERATIONS, _VECTORS = 60, 16
 
@@ -25,8 +26,6 @@ def unused_distance(
     table's first right singular vector out of every row first. Rows of zeros get the distance 1. Raises
     `InvalidArgumentError` for ids that the table lacks, or none, and for NaN or infinite values.
     """
-    if table.ndim != 2:
-        raise InvalidArgumentError(f"table must be [V, D], got shape {tuple(table.shape)}")
     check_table(table, "table")
     ids = row_index(unused, len(table), "unused").to(table.device)
     if not len(ids):

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..arguments import Count, Positive
 from ..errors import InvalidArgumentError
 from ..initializers import register_initializer
+from ..moments import unit_rows
 from ..vectors import load_vectors
 from .coefficients import Coefficients
 from .context import RetokenizeContext
@@ -26,7 +27,6 @@ from .spaces import (
     has_vector,
     own_space,
     subword_vectors,
-    unit_rows,
     word_space,
 )
 from .texts import TokenTexts

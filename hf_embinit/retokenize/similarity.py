@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
+
+from ..moments import unit_rows
 
 BLOCK_ENTRIES = 2**22
 """Cosines that are held at a time: 16 MiB in float32. Blocks of 128 MiB take longer, products included."""
@@ -24,10 +25,10 @@ Entries = tuple[Tensor, Tensor, Tensor]
 def cosine_blocks(queries: Tensor, anchors: Tensor) -> Iterator[tuple[int, Tensor]]:
     """The first row and the cosines `[B, U]` of consecutive blocks of `queries` `[R, D]` with `anchors`
     `[U, D]`; rows of zeros have cosine 0 with everything."""
-    anchors = normalize(anchors.float(), dim=1, eps=1e-30)
+    anchors = unit_rows(anchors)
     size = max(1, BLOCK_ENTRIES // max(1, len(anchors)))
     for first in range(0, len(queries), size):
-        yield first, normalize(queries[first : first + size].float(), dim=1, eps=1e-30) @ anchors.T
+        yield first, unit_rows(queries[first : first + size]) @ anchors.T
 
 
 def softmax_weights(queries: Tensor, anchors: Tensor, *, neighbors: int, temperature: float) -> Entries:

@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from ..errors import InvalidArgumentError
 from ..measures import check_values, mean_pooled
@@ -259,8 +258,3 @@ def dictionary_map(
         )
     rows = torch.tensor(pairs)
     return procrustes(old.matrix[rows[:, 0]], new.matrix[rows[:, 1]]), len(set(pairs))
-
-
-def unit_rows(x: Tensor) -> Tensor:
-    """Rows divided by their norm; zeros stay zeros."""
-    return normalize(x.float(), dim=1, eps=1e-30)

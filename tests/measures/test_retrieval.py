@@ -6,7 +6,7 @@ from builders.tiny_tokenizers import model, tokenizer
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.measures import mean_pooled, retrieval_accuracy
-from hf_embinit.measures.statistics import unit_rows
+from hf_embinit.moments import unit_rows
 
 
 def test_accuracy_is_the_share_of_rows_found() -> None:
