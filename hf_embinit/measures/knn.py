@@ -15,7 +15,7 @@ from torch import Tensor
 from ..arguments import checked
 from ..errors import InvalidArgumentError
 from .scores import TINY, UNIT_64, Metric, Scores
-from .statistics import check_table, row_index
+from .statistics import check_table, check_values, row_index
 
 _BLOCK = 2048
 """Rows and columns of a block of scores: large enough for fast matrix products, small enough for caches."""
@@ -196,7 +196,8 @@ def _decided(
         undecided.append(rows[~sure])
     for rows in torch.cat(undecided).split(max(1, _SCORES // (2 * len(space.x)))):
         found = space.nearest(ids[rows], k, include_self)
-        nearest[rows] = _in_order(space.exact(ids[rows], found), found)
+        slack = space.slack(ids[rows], found, UNIT_64)
+        nearest[rows] = _in_order(space.exact(ids[rows], found), slack, found)
     return nearest
 
 
@@ -207,12 +208,17 @@ def _exactly(space: Scores, ids: Tensor, indices: Tensor, last: Tensor, k: int) 
     slack = space.slack(ids, indices, UNIT_64)
     chosen = space.choose(scores, slack, k)
     scores, slack, indices = (t.gather(1, chosen) for t in (scores, slack, indices))
-    return _in_order(scores, indices), (scores - 2 * slack > last[:, None] + TINY).all(1)
+    return _in_order(scores, slack, indices), (scores - 2 * slack > last[:, None] + TINY).all(1)
 
 
-def _in_order(values: Tensor, indices: Tensor) -> Tensor:
-    """Indices `[n, k]`, which rise, by falling value; of equal values the lower index is first."""
-    return indices.gather(1, values.sort(dim=1, descending=True, stable=True).indices)
+def _in_order(values: Tensor, slack: Tensor, indices: Tensor) -> Tensor:
+    """Indices `[n, k]`, which rise, by falling value; of values within `slack` the lower index is first."""
+    values, order = values.sort(dim=1, descending=True)
+    slack = slack.gather(1, order)
+    farther = values[:, :-1] - values[:, 1:] > torch.maximum(slack[:, :-1], slack[:, 1:])
+    groups = torch.nn.functional.pad(farther.long().cumsum(1), (1, 0))
+    groups = torch.empty_like(groups).scatter_(1, order, groups)  # in the order of the indices again
+    return indices.gather(1, groups.sort(dim=1, stable=True).indices)
 
 
 def match_of_neighbors(first: Tensor, second: Tensor) -> Tensor:
@@ -230,6 +236,7 @@ def match_of_neighbors(first: Tensor, second: Tensor) -> Tensor:
 def _weights(weights: Tensor | Sequence[float], v: int) -> Tensor:
     """`weights` as a float64 tensor `[V]`."""
     w = torch.as_tensor(weights, dtype=torch.float64)
+    check_values(w, "weights")
     if w.shape != (v,):
         raise InvalidArgumentError(
             f"weights must have one number a row of a, {v}, got shape {tuple(w.shape)}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hf_embinit.errors import InvalidArgumentError
@@ -92,6 +94,33 @@ def test_fewer_neighbors_are_the_first_of_more_also_where_rows_are_equal(blocks,
     most = nearest_neighbors(x, 30, tokens=tokens)
     for k in (1, 2, 7):
         assert torch.equal(nearest_neighbors(x, k, tokens=tokens), most[:, :k])
+
+
+def exact_neighbors(rows, i, metric):
+    """All others, nearest first and the lower index first among equals, in rational numbers."""
+
+    def score(j):
+        product = sum(x * y for x, y in zip(rows[i], rows[j], strict=True))
+        if metric == "euclidean":
+            return -sum((x - y) ** 2 for x, y in zip(rows[i], rows[j], strict=True))
+        square = sum(y * y for y in rows[j]) if metric == "cosine" else 1
+        return Fraction(product * abs(product), square) if metric == "cosine" else product
+
+    return sorted((j for j in range(len(rows)) if j != i), key=lambda j: (-score(j), j))
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_order_is_that_of_exact_arithmetic_for_any_k_and_every_metric(data):
+    v, d = data.draw(st.integers(4, 14)), data.draw(st.integers(1, 4))
+    row = st.lists(st.integers(-3, 3), min_size=d, max_size=d).filter(any)
+    rows = data.draw(st.lists(row, min_size=v, max_size=v))
+    assume(any(row != rows[0] for row in rows))
+    metric = data.draw(st.sampled_from(["inner_product", "cosine", "euclidean"]))
+    scale = data.draw(st.sampled_from([1.0, 0.1, 3e-20]))
+    for k in {1, v // 2, v - 1}:
+        found = nearest_neighbors(scale * torch.tensor(rows, dtype=torch.float64), k, metric=metric)
+        assert found.tolist() == [exact_neighbors(rows, i, metric)[:k] for i in range(v)]
 
 
 def test_few_rows_are_compared_with_all_in_blocks_of_any_size(monkeypatch):
