@@ -238,7 +238,10 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             position_ids=given,  # where they start anew, so does the text: packed rows
             **{CACHE: own_cache},
         )
-        key_length = mask.shape[-1] if mask is not None else past_length + length
+        if mask is not None:
+            key_length = mask.shape[-1]
+        else:  # a cache of fixed size gives all its keys
+            key_length = length if own_cache is None else own_cache.get_mask_sizes(length, 0)[0]
         mask = self.positions.biased_mask(mask, past_length, x, key_length)
         if encoder_hidden_states is not None:
             encoder_attention_mask = create_bidirectional_mask(

@@ -42,6 +42,23 @@ def test_cached_generation_is_uncached_generation(kind, encoding, num_beams):
     assert torch.equal(row[:length], alone[:length])
 
 
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("kind", [VanillaTransformerForConditionalGeneration, VanillaTransformerForCausalLM])
+def test_a_cache_of_fixed_size_changes_nothing(kind, encoding, attention):
+    model = small(kind, position_encoding=encoding)
+    model.set_attn_implementation(attention)
+    ids, mask = padded([tokens(9, seed=1), tokens(5, seed=2)], "left")
+    prompts = [{}]
+    if kind is VanillaTransformerForConditionalGeneration:
+        prompts.append({"decoder_input_ids": tokens(2, 3, seed=3)})
+    for prompt in prompts:
+        for known in (mask, torch.ones_like(mask)):
+            given = {"input_ids": ids, "attention_mask": known, "max_new_tokens": 8, **prompt}
+            fixed = model.generate(**given, cache_implementation="static")
+            assert torch.equal(fixed, model.generate(**given))
+
+
 def test_scores_of_beams_add_up_though_the_vocabularies_differ():
     model = small()
     output = model.generate(
