@@ -120,7 +120,7 @@ def checked(function: F) -> F:
         if not hints:
             hints.update({name: _evaluated(p.annotation, function) for name, p in named.items()})
         for name, value in bound.arguments.items():
-            if name in named and value is not named[name].default:
+            if name in named and not _is_same(value, named[name].default):
                 check(name, value, hints[name])
                 if isinstance(value, numbers.Integral) and not isinstance(value, int):
                     bound.arguments[name] = operator.index(value)
@@ -130,6 +130,11 @@ def checked(function: F) -> F:
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {name: p for name, p in signature.parameters.items() if p.kind not in variable}
     return door  # type: ignore[return-value]
+
+
+def _is_same(value: Any, default: Any) -> bool:
+    """Whether an argument says what leaving it out does: infinity is then one, which else is no number."""
+    return value is default or (type(value) is type(default) is float and value == default)
 
 
 def on_cpu() -> contextlib.AbstractContextManager[Any]:

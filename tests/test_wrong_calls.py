@@ -588,8 +588,37 @@ def calls_on_tables(w: SimpleNamespace) -> Iterator[Call]:
         {"after": after, "old": 3},
         {"after": (None, [0.0]), "old": (*NUMBERS, -1, 6)},
     )
+    numbers = (*NUMBERS[:3], *NUMBERS[4:])
+    yield Call(
+        measures.largest_scale,
+        {"logits": after},
+        {"logits": (None, [0.0], Says(torch.zeros(2, 1), "expected [..., n]"))},
+    )
+    stats = measures.embedding_statistics(w.table)
+    yield Call(stats.scaled, {"factor": 2.0}, {"factor": (*numbers, 0, -1, INF)})
+    yield Call(stats.standardized, {"std": 1.0}, {"std": (*numbers, 0, -1, INF), "mean": (*numbers, INF)})
+    yield Call(
+        measures.position_channel,
+        {"weight": w.table, "positions": torch.ones(3, 6), "scale": 1.0, "generator": w.generator},
+        {
+            "weight": tables,
+            "positions": tables,
+            **dict.fromkeys(("scale", "position_scale"), (*numbers, 0, -1)),
+            **dict.fromkeys(("k", "sample"), (*NUMBERS, 0, -5)),
+            "energy": (0.0, 1.5, NAN),
+            "generator": (None, 3),
+        },
+    )
+    yield Call(
+        measures.energy_share,
+        {"rows": w.table, "basis": torch.eye(6)},
+        {
+            "rows": (None, Says(torch.ones(2, 5), "expected [V, D]")),
+            "basis": (None, Says(w.table.T, "[r, D]")),
+        },
+    )
     yield Call(measures.metric_path, {"name": "bleu"}, {"name": ("blue", "", None, 3)})
-    yield Call(measures.load_metric, {"name": "bleu"}, {"name": ("blue", "", None, 3)})
+    yield Call(measures.load_metric, {"name": "bleu"}, {"name": ("blue", "", None, 3), "speed": (1,)})
     yield Call(
         measures.read_analogies,
         {"path": w.file},

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..arguments import checked
+from ..arguments import Count, Positive, checked
 from ..errors import InvalidArgumentError
 from .analogies import AnalogyTask, analogy_score
 from .knn import knn_match_similarity
 from .positions import energy_share, position_span, random_positions
-from .statistics import check_table, check_values
+from .statistics import check_table, row_index
 
 _SCORES = 2**22
 """Scores of positions held at a time: 32 MiB."""
@@ -55,12 +55,12 @@ def position_channel(
     weight: Tensor,
     positions: Tensor,
     *,
-    scale: float,
-    position_scale: float = 1.0,
+    scale: Positive,
+    position_scale: Positive = 1.0,
     energy: float = 0.9999,
     generator: torch.Generator,
-    k: int = 10,
-    sample: int = 500,
+    k: Count = 10,
+    sample: Count = 500,
     analogies: AnalogyTask | None = None,
     analogies_alone: float | None = None,
 ) -> PositionChannel:
@@ -77,8 +77,6 @@ def position_channel(
         raise InvalidArgumentError(
             f"weight has width {weight.shape[1]} and positions {positions.shape[1]}: give those of one model"
         )
-    if not position_scale > 0:
-        raise InvalidArgumentError(f"position_scale must be above 0, got {position_scale}")
     words, encodings = scale * weight.detach().float(), position_scale * positions.float()
     added, which = random_positions(encodings, len(words), generator=generator)
     tokens = torch.randperm(len(words), generator=generator)[:sample]
@@ -101,6 +99,7 @@ def position_channel(
 
 
 @torch.no_grad()
+@checked
 def probe_positions(summed: Tensor, positions: Tensor, which: Tensor, *, generator: torch.Generator) -> float:
     """Accuracy, 0 to 1, of a linear probe that names the position of each row of `summed` `[V, D]`.
 
@@ -108,8 +107,20 @@ def probe_positions(summed: Tensor, positions: Tensor, which: Tensor, *, generat
     (Fisher 1936), fitted on a random half of the rows and tried on the other half: the covariance of what is
     not position comes from the rows, the centers of the classes are the positions themselves, so that it
     needs no example of each.
+
+    Raises `InvalidArgumentError` for tables of two widths, fewer than two rows, and a `which` that does not
+    name one position a row.
     """
-    check_values(summed, "summed")
+    for name, x in (("summed", summed), ("positions", positions)):
+        check_table(x, name)
+    if summed.shape[1] != positions.shape[1] or len(summed) < 2:
+        raise InvalidArgumentError(
+            f"summed {tuple(summed.shape)} and positions {tuple(positions.shape)}: expected [V, D] and "
+            "[P, D], V of 2 or more"
+        )
+    which = row_index(which, len(positions), "which").to(summed.device)
+    if len(which) != len(summed):
+        raise InvalidArgumentError(f"which has {len(which)} positions for the {len(summed)} rows of summed")
     order = torch.randperm(len(summed), generator=generator)
     train, test = order[: len(order) // 2], order[len(order) // 2 :]
     x, centers = summed.double(), positions.double()

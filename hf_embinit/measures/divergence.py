@@ -22,9 +22,13 @@ def _check_logits(before: Tensor, after: Tensor) -> None:
             "and [..., n + m]"
         )
     for name, logits in (("before", before), ("after", after)):
-        check_values(logits, name)
-        if bool((torch.isnan(logits) | (logits == math.inf)).any()):
-            raise InvalidArgumentError(f"the logits {name} have NaN or +inf: they are no probabilities")
+        _check_probabilities(logits, f"the logits {name}")
+
+
+def _check_probabilities(logits: Tensor, name: str) -> None:
+    check_values(logits, name)
+    if bool((torch.isnan(logits) | (logits == math.inf)).any()):
+        raise InvalidArgumentError(f"{name} have NaN or +inf: they are no probabilities")
 
 
 @checked
@@ -76,6 +80,7 @@ def expansion_bound(new: int, old: int, *, cap: Positive | None = None, largest:
     return math.log1p(new / (1 + (old - 1) * math.exp(-2 * cap)))
 
 
+@checked
 def largest_scale(logits: Tensor) -> float:
     """The largest scale of `mean_cov` whose expected loss of probability stays inside the bound, measured.
 
@@ -83,24 +88,35 @@ def largest_scale(logits: Tensor) -> float:
     with the mean of a prefix's logits and scale times their variance (1/n), so its exponential is
     exp(mean + scale * variance / 2) in expectation. Hewitt's bound asks that to be at most the mean of the
     old exponentials: scale <= 2 (logsumexp - log n - mean) / variance, here the smallest over the prefixes.
-    Normal logits give 1. Single draws exceed their expectation: `scale="auto"` never passes the bound.
+    Normal logits give 1, and prefixes whose logits are all equal have no bound: infinity, where all are.
+    Single draws exceed their expectation: `scale="auto"` never passes the bound.
+
+    Raises `InvalidArgumentError` for fewer than two tokens, no prefix, and logits that are not finite.
     """
-    if logits.shape[-1] < 2 or not logits.numel():
+    if logits.ndim == 0 or logits.shape[-1] < 2 or not logits.numel():
         raise InvalidArgumentError(
             f"logits {tuple(logits.shape)}: expected [..., n], at least one prefix and two tokens"
         )
     check_values(logits, "logits")
     z = logits.double()
-    gap = z.logsumexp(-1) - math.log(z.shape[-1]) - z.mean(-1)
-    return float((2 * gap / z.var(-1, correction=0).clamp_min(1e-30)).min())
+    if not bool(torch.isfinite(z).all()):
+        raise InvalidArgumentError("logits have NaN or infinite values, so they have no variance")
+    z = z - z.mean(-1, keepdim=True)
+    variance = z.var(-1, correction=0)
+    # where logits are nearly equal, the logarithm of their mean exponential is lost beside log n
+    near = torch.log1p((torch.expm1(z.clamp_max(1.0)) - z).mean(-1))
+    gap = torch.where(z.abs().amax(-1) < 1, near, z.logsumexp(-1) - math.log(z.shape[-1]))
+    return float(torch.where((logits == logits[..., :1]).all(-1), math.inf, 2 * gap / variance).min())
 
 
 @checked
 def new_token_mass(after: Tensor, old: int) -> Tensor:
     """Probability `[...]`, float64, that logits `after` `[..., n + m]` give to columns from `old` = n on."""
+    if after.ndim == 0:
+        raise InvalidArgumentError("after is a single number: expected logits [..., n + m]")
     if not 0 <= old <= after.shape[-1]:
         raise InvalidArgumentError(f"old must be between 0 and the {after.shape[-1]} columns, got {old}")
-    check_values(after, "after")
+    _check_probabilities(after, "the logits after")
     z = after.double()
     if old == after.shape[-1]:
         return torch.zeros(after.shape[:-1], dtype=torch.float64, device=after.device)

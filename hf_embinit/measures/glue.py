@@ -9,9 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
-from ..arguments import checked
+from ..arguments import checked, shown
 from ..errors import InvalidArgumentError, UnknownNameError
 
 GLUE_METRICS: dict[str, tuple[str, ...]] = {
@@ -89,7 +91,7 @@ def glue_scores(
 
 
 def _pair(predictions: ArrayLike, references: ArrayLike) -> tuple[NDArray, NDArray]:
-    p, r = np.asarray(predictions, dtype=np.float64), np.asarray(references, dtype=np.float64)
+    p, r = _numbers(predictions, "predictions"), _numbers(references, "references")
     if p.ndim != 1 or p.shape != r.shape or not len(p):
         raise InvalidArgumentError(
             "a score needs as many predictions as references, and at least one: "
@@ -98,6 +100,16 @@ def _pair(predictions: ArrayLike, references: ArrayLike) -> tuple[NDArray, NDArr
     if not (np.isfinite(p).all() and np.isfinite(r).all()):
         raise InvalidArgumentError("predictions or references hold NaN or infinity: nothing to score")
     return p, r
+
+
+def _numbers(values: ArrayLike, name: str) -> NDArray:
+    """`values`, also a tensor of any device and type, in float64."""
+    try:
+        if isinstance(values, Tensor):
+            values = values.detach().to("cpu", torch.float64).numpy()
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+        raise InvalidArgumentError(f"{name} must be numbers, got {shown(values)}") from error
 
 
 def _correlation(of: Callable[..., Any], predictions: ArrayLike, references: ArrayLike) -> float:

@@ -10,6 +10,7 @@ from ..errors import InvalidArgumentError
 from .statistics import check_table, check_values
 
 
+@checked
 def random_positions(
     positions: Tensor, num_rows: int, *, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
@@ -32,9 +33,18 @@ def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
     return basis[: min(len(basis), int((shares < energy).sum()) + 1)].to(positions.dtype)
 
 
+@checked
 def energy_share(rows: Tensor, basis: Tensor) -> float:
-    """Share of the energy (squared length) of `rows` `[V, D]` in the span of orthonormal `basis` `[r, D]`."""
+    """Share of the energy (squared length) of `rows` `[V, D]` in the span of orthonormal `basis` `[r, D]`.
+
+    Raises `InvalidArgumentError` for two widths.
+    """
     check_values(rows, "rows")
+    check_values(basis, "basis")
+    if rows.ndim != 2 or basis.ndim != 2 or rows.shape[1] != basis.shape[1]:
+        raise InvalidArgumentError(
+            f"rows {tuple(rows.shape)} and basis {tuple(basis.shape)}: expected [V, D] and [r, D]"
+        )
     return float((rows @ basis.T).square().sum() / rows.square().sum().clamp_min(1e-30))
 
 

@@ -46,16 +46,16 @@ class EmbeddingStatistics:
     scale: float = 1.0
     """Factor that the table was multiplied by before the statistics: 1, or sqrt(D) for the scaled input."""
 
-    def scaled(self, factor: float) -> EmbeddingStatistics:
+    @checked
+    def scaled(self, factor: Positive) -> EmbeddingStatistics:
         """The statistics of the same table times `factor` > 0, without reading the table again."""
-        if not factor > 0:
-            raise InvalidArgumentError(f"factor must be positive, got {factor}")
         names = ("min", "max", "mean", "std", "row_norm_mean", "row_norm_min", "row_norm_max", "scale")
         values = {n: getattr(self, n) for n in names}
         changed: dict[str, Any] = {n: None if v is None else v * factor for n, v in values.items()}
         return dataclasses.replace(self, **changed)
 
-    def standardized(self, std: float, mean: float = 0.0) -> EmbeddingStatistics:
+    @checked
+    def standardized(self, std: Positive, mean: float = 0.0) -> EmbeddingStatistics:
         """The statistics after `moments.standardize(table, mean, std)` (Kim et al. 2024, Eq. 1 and Eq. 4).
 
         Values that these statistics do not determine (row norms, effective rank) become None.
@@ -93,6 +93,10 @@ def check_values(x: Tensor, name: str) -> None:
 def check_table(x: Tensor, name: str = "weight") -> None:
     """Raises `InvalidArgumentError` unless `x` is a non-empty, finite, floating-point `[N, D]` tensor."""
     check_values(x, name)
+    if x.layout != torch.strided or (x.is_floating_point() and x.dtype.itemsize < 2):
+        kind = "sparse" if x.layout != torch.strided else str(x.dtype)
+        way = "to_dense()" if x.layout != torch.strided else "float()"
+        raise InvalidArgumentError(f"{name} is {kind}, which has no arithmetic here: give {name}.{way}")
     if x.ndim != 2 or 0 in x.shape or not x.is_floating_point():
         raise InvalidArgumentError(
             f"{name} must be a non-empty floating-point table [N, D], got {x.dtype} of shape {tuple(x.shape)}"
@@ -113,6 +117,7 @@ def row_index(rows: Sequence[int] | Tensor, count: int, name: str = "rows") -> T
         index = torch.as_tensor(rows)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidArgumentError(f"{name} must be row indices, got {shown(rows)}") from error
+    check_values(index, name)
     if index.dtype == torch.bool:
         if index.shape != (count,):
             raise InvalidArgumentError(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..arguments import checked
+from ..arguments import checked, shown
 from ..errors import InvalidArgumentError
 from ..moments import unit_rows
 from .statistics import check_table, row_index
@@ -29,7 +29,7 @@ def unused_distance(
     check_table(table, "table")
     ids = row_index(unused, len(table), "unused").to(table.device)
     if not len(ids):
-        raise InvalidArgumentError(f"unused={list(unused)}: expected ids from 0 to {len(table) - 1}")
+        raise InvalidArgumentError(f"unused={shown(unused)}: expected ids from 0 to {len(table) - 1}")
     rows = table.detach().float()
     if without_first_component:
         first = _first_component(rows)

@@ -153,13 +153,19 @@ class VanillaTransformerTokenizer(PreTrainedTokenizer):
         follow falling frequency, ties the spelling. With `separate_vocabs=False` source and target share one
         vocabulary. Further arguments (`model_max_length`, `padding_side`) go to the constructor. Raises
         `TokenizerError` for a slow tokenizer, a missing language, a `min_frequency` below 1, and one that
-        leaves no token.
+        leaves no token, and for arguments and texts of another type.
         """
         for name, texts in (("source_texts", source_texts), ("target_texts", target_texts)):
             if isinstance(texts, str):
                 raise TokenizerError(f"{name} is one string, {texts[:20]!r}: give a list of texts")
-        if min_frequency < 1:
-            raise TokenizerError(f"min_frequency={min_frequency} must be at least 1 occurrence")
+            if not isinstance(texts, Iterable) and (name == "source_texts" or texts is not None):
+                raise TokenizerError(f"{name}={texts!r}: give a list of texts")
+        if type(min_frequency) is not int or min_frequency < 1:
+            raise TokenizerError(f"min_frequency={min_frequency!r} must be a whole number, 1 or more")
+        if not isinstance(separate_vocabs, bool):
+            raise TokenizerError(f"separate_vocabs={separate_vocabs!r} must be True or False")
+        source_texts = _texts(source_texts, "source_texts")
+        target_texts = None if target_texts is None else _texts(target_texts, "target_texts")
         backend, name = (None, "words") if tokenizer == "words" else _load_segmenter(tokenizer)
         pieces = PieceSegmenter(backend, SPECIAL_TOKENS[1]) if backend is not None else None
         prefix = "" if backend is None else continuation_prefix(backend) or None
@@ -403,10 +409,26 @@ def _number(counts: Counter[str], min_frequency: int) -> dict[str, int]:
     return {token: i for i, token in enumerate([*SPECIAL_TOKENS, *kept])}
 
 
+def _texts(texts: Iterable[str], name: str) -> Iterator[str]:
+    """The texts, as they are read; `TokenizerError` at one that is none."""
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TokenizerError(f"{name}[{i}]={text!r}: every text must be a string")
+        yield text
+
+
 def _load_segmenter(tokenizer: str | os.PathLike | PreTrainedTokenizerBase) -> tuple[Tokenizer, str]:
     """A copy of a pre-trained tokenizer's backend, without truncation and padding, and its name."""
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        if not isinstance(tokenizer, (str, os.PathLike)) or not os.fspath(tokenizer):
+            raise TokenizerError(
+                f"tokenizer={tokenizer!r}: give 'words', a fast tokenizer, a folder or Hub id"
+            )
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(tokenizer)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise TokenizerError(f"tokenizer={str(tokenizer)!r} cannot be loaded: {reason}") from error
     name = str(tokenizer.name_or_path)
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:

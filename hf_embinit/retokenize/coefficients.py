@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..arguments import FilePath
+from ..arguments import FilePath, checked
+from ..disk import check_file, writing
 from ..errors import DataNotFoundError, InvalidArgumentError
 
 _BLOCK_ENTRIES = 2**22
@@ -261,13 +262,20 @@ class Coefficients:
         made = torch.bincount(self.step.long(), minlength=len(Step)).tolist()
         return {step.name.lower(): made[step] for step in Step if made[step]}
 
+    @checked
     def save(self, file: FilePath, metadata: Mapping[str, str] | None = None) -> None:
-        """Writes a safetensors file; `metadata` are texts, such as digests of both tokenizers."""
+        """Writes a safetensors file; `metadata` are texts, such as digests of both tokenizers.
+
+        Raises `FileWriteError` where it cannot be written.
+        """
+        check_file(file, "file")
         tensors = {name: getattr(self, name).contiguous() for name in _NAMES}
         about = {**(metadata or {}), "format": "pt", "shape": f"{self.shape[0]} {self.shape[1]}"}
-        save_file(tensors, str(file), about)
+        with writing(f"file {file}"):
+            save_file(tensors, str(file), about)
 
     @classmethod
+    @checked
     def load(cls, file: FilePath) -> tuple[Coefficients, dict[str, str]]:
         """The coefficients in a file of `save`, and its metadata. Raises `DataNotFoundError`."""
         if not Path(file).is_file():

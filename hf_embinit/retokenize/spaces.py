@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import InvalidArgumentError
+from ..arguments import FilePath, check
+from ..errors import DataNotFoundError, InvalidArgumentError
 from ..measures import check_values, mean_pooled
 from ..tokens import align
 from ..vectors import PretrainedVectors, load_vectors, train_glove
@@ -149,7 +150,11 @@ def donor_space(context: RetokenizeContext, method: str) -> Tensor:
                 f"it was made with another tokenizer"
             )
         return _finite(table[: len(context.new)], context)
-    vectors = load_vectors(donor)
+    check("donor", donor, PretrainedVectors | FilePath)
+    try:
+        vectors = load_vectors(donor)
+    except DataNotFoundError as error:
+        raise DataNotFoundError(str(error).replace("vectors=", "donor=", 1)) from error
     made = token_vectors(context.new, vectors)
     special = {token: row for row, token in enumerate(vectors.tokens)}
     for i in context.new.special:  # spelled alike, for they are no text

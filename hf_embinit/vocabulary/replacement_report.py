@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..arguments import FilePath
+from ..arguments import FilePath, checked
+from ..disk import writing
 from ..display import printable
 from ..errors import InvalidArgumentError
 from ..retokenize import Coefficients, Recipe, TokenTexts
@@ -90,12 +91,25 @@ class ReplacementReport:
         """The coefficients of the input tables; of the source where there are two vocabularies."""
         return next(iter(self.sides.values())).recipe.input
 
+    @checked
     def explain(self, token: str | int, *, side: str | None = None) -> list[tuple[str, float]]:
-        """The old tokens that the row of a new one is made of, with their weights, the largest first."""
+        """The old tokens that the row of a new one is made of, with their weights, the largest first.
+
+        `side` is one of `sides`, the first where it is None. Raises `InvalidArgumentError` for another, and
+        for a token that is not there.
+        """
+        if side is not None and side not in self.sides:
+            raise InvalidArgumentError(f"side={side!r}: expected {' or '.join(map(repr, self.sides))}")
         return self.sides[side or next(iter(self.sides))].explain(token)
 
+    @checked
     def save(self, folder: FilePath) -> list[Path]:
-        """Writes the coefficients into a folder, for `hf-embinit explain`; gives the files."""
+        """Writes the coefficients into a folder, which is made, for `hf-embinit explain`; gives the files.
+
+        Raises `FileWriteError` where they cannot be written.
+        """
+        with writing(f"folder={folder}"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
         files = []
         for name, side in self.sides.items():
             parts = {"": side.recipe.input}

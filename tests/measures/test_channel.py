@@ -86,7 +86,7 @@ def test_it_is_seeded_leaves_its_input_alone_and_says_what_it_cannot_know(global
     )
     with pytest.raises(InvalidArgumentError, match="weight has width 32 and positions 8"):
         position_channel(table, position_encoding(12, 8), generator=generator(), **options)
-    with pytest.raises(InvalidArgumentError, match="position_scale must be above 0, got 0"):
+    with pytest.raises(InvalidArgumentError, match="position_scale=0: expected a finite number above 0"):
         position_channel(table, positions, scale=1.0, position_scale=0, generator=generator())
 
 
@@ -119,3 +119,19 @@ def test_real_vectors_keep_meaning_and_position_together(data_folder):
 def test_a_scale_that_is_no_number_is_refused():
     with pytest.raises(InvalidArgumentError, match="scale='a'"):
         position_channel(torch.randn(20, 8), torch.randn(4, 8), scale="a", generator=torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"generator": None}, "generator=None: expected a Generator"),
+        ({"which": torch.tensor([0, 4])}, "which must be row indices from 0 to 3"),
+        ({"which": torch.tensor([0])}, "which has 1 positions for the 2 rows of summed"),
+        ({"summed": torch.ones(2, 7)}, r"summed \(2, 7\) and positions \(4, 8\): expected"),
+        ({"summed": torch.full((2, 8), math.nan)}, "summed has NaN"),
+    ],
+)
+def test_what_a_probe_cannot_read_is_said(changed, words):
+    given = {"summed": torch.randn(2, 8), "positions": torch.randn(4, 8), "which": torch.tensor([0, 3])}
+    with pytest.raises(InvalidArgumentError, match=words):
+        probe_positions(**{**given, "generator": generator(), **changed})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 import torch
 from hypothesis import given, settings
@@ -155,6 +156,44 @@ def test_the_largest_scale_of_draws_is_where_their_expected_loss_meets_the_bound
     for bad in (torch.zeros(0, 5), torch.zeros(3, 1)):
         with pytest.raises(InvalidArgumentError, match="at least one prefix and two tokens"):
             largest_scale(bad)
+
+
+@pytest.mark.parametrize("spread", [3.0, 0.3, 1e-3, 1e-6, 1e-9, 1e-11])
+def test_the_largest_scale_of_nearly_equal_logits_is_no_rounding(spread):
+    """exp(x) is 1 + x + x^2 / 2 there, so that the largest scale is 1 but for the third moment."""
+    x = torch.tensor([-1.0, -0.2, 0.5, 0.7], dtype=torch.float64)
+    x = spread * (x - x.mean())
+    with mpmath.workdps(60):
+        terms = [mpmath.exp(mpmath.mpf(float(one))) for one in x]
+        mean = mpmath.fsum(mpmath.mpf(float(one)) for one in x) / 4
+        variance = mpmath.fsum((mpmath.mpf(float(one)) - mean) ** 2 for one in x) / 4
+        expected = float(2 * (mpmath.log(mpmath.fsum(terms) / 4) - mean) / variance)
+    assert largest_scale(x[None]) == pytest.approx(expected, rel=1e-4)
+
+
+def test_equal_logits_bound_no_scale():
+    equal = torch.full((1, 7), 0.1)
+    assert largest_scale(equal) == math.inf
+    other = draw(3, 7)
+    assert largest_scale(torch.cat([equal, other])) == largest_scale(other)
+
+
+def test_no_bound_is_the_default_and_may_be_given():
+    given = expansion_bound(3, 10, cap=30.0, largest=float("inf"))
+    assert given == expansion_bound(3, 10, cap=30.0) > expansion_bound(3, 10)
+
+
+def test_logits_that_are_no_numbers_are_refused():
+    nan, infinite = torch.full((2, 4), math.nan), torch.full((2, 4), math.inf)
+    for bad in (nan, infinite):
+        with pytest.raises(InvalidArgumentError, match="have NaN or"):
+            largest_scale(bad)
+        with pytest.raises(InvalidArgumentError, match="have NaN or"):
+            new_token_mass(bad, 2)
+    with pytest.raises(InvalidArgumentError, match=r"expected logits \[..., n \+ m\]"):
+        new_token_mass(torch.tensor(1.0), 0)
+    with pytest.raises(InvalidArgumentError, match="expected"):
+        largest_scale(torch.tensor(1.0))
 
 
 def test_logits_that_say_nothing_are_refused():

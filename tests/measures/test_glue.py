@@ -7,6 +7,7 @@ import socket
 
 import numpy as np
 import pytest
+import torch
 
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
 from hf_embinit.measures import load_metric, metric_path
@@ -107,3 +108,18 @@ def test_unknown_names_are_refused() -> None:
         glue_scores([1], [1], "sst-2")
     with pytest.raises(UnknownNameError, match="pearsonr"):
         glue_scores([1], [1], ("pearson",))
+
+
+def test_tensors_of_any_type_score_and_texts_do_not() -> None:
+    ranks = torch.tensor([3.0, 1.0, 2.0, 5.0])
+    for given in (ranks.bfloat16(), ranks.half(), ranks.clone().requires_grad_(), ranks.long()):
+        assert spearmanr(given, [3, 1, 2, 5]) == pytest.approx(1.0)
+    for metric in (accuracy, spearmanr):
+        with pytest.raises(InvalidArgumentError, match=r"predictions must be numbers, got \['a', 'b'\]"):
+            metric(["a", "b"], [1, 0])
+
+
+def test_an_option_that_a_metric_has_not_is_said() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"lowercase=True is no option of 'bleu': expected .*seed"):
+        load_metric("bleu", lowercase=True)
+    assert load_metric("bleu", seed=3).seed == 3

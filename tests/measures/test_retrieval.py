@@ -99,3 +99,36 @@ def test_unit_rows_are_of_length_one_at_any_scale(dtype: torch.dtype) -> None:
     assert units.dtype == torch.float32
     usual = torch.randn(50, 7, generator=torch.Generator().manual_seed(1))
     assert torch.equal(unit_rows(usual), torch.nn.functional.normalize(usual, dim=1))
+
+
+def test_a_head_is_left_out_and_of_two_halves_the_encoder_is_read() -> None:
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    t = tokenizer("wordpiece")
+    t.model_input_names = ["input_ids", "attention_mask"]
+    texts = ["a dog", "the man runs"]
+    whole = model("bert", len(t))
+    assert torch.equal(mean_pooled(whole, t, texts), mean_pooled(whole.base_model, t, texts))
+    sizes = {"d_model": 8, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2}
+    both = BartForConditionalGeneration(
+        BartConfig(vocab_size=len(t), decoder_attention_heads=2, max_position_embeddings=20, **sizes)
+    ).eval()
+    ids = torch.tensor([t(texts[1])["input_ids"]])
+    with torch.no_grad():
+        mean = both.get_encoder()(input_ids=ids).last_hidden_state[0].mean(0)
+    torch.testing.assert_close(mean_pooled(both, t, texts)[1], mean, atol=1e-5, rtol=1e-5)
+
+
+def test_what_cannot_be_pooled_is_said() -> None:
+    t, bare = tokenizer("wordpiece"), tokenizer("byte_level")
+    bare.pad_token = None
+    encoder = model("bert", len(t))
+    for given, words in (
+        ((encoder, bare), "has no padding token, which texts of two lengths need: set one"),
+        ((encoder, None), "tokenizer=None: expected a tokenizer"),
+        ((None, t), "model=None: expected a model"),
+        ((torch.nn.Linear(2, 2), t), "is no model of transformers"),
+        ((encoder.to("meta"), t), "is on the meta device"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=words):
+            mean_pooled(*given, ["a dog"])

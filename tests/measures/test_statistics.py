@@ -307,10 +307,24 @@ def draw() -> torch.Generator:
         measures.position_span,
         lambda x: measures.energy_share(x, ROWS),
         lambda x: measures.retrieval_accuracy(ROWS, x),
-        lambda x: measures.mean_pooled(torch.nn.Embedding(2, 2, device="meta"), None, ["a"]),
+        lambda x: measures.embedding_statistics(ROWS, rows=x[:, 0].long()),
+        lambda x: measures.knn_match_similarity(ROWS, ROWS, k=2, weights=x[:, 0]),
+        lambda x: measures.energy_share(ROWS, x),
         lambda x: measures.unused_distance(x, [1]),
     ],
 )
 def test_a_table_without_values_is_said(measure) -> None:
     with pytest.raises(InvalidArgumentError, match="is on the meta device, so it has no values: load the"):
         measure(ROWS.to("meta"))
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (ROWS.to_sparse(), r"sparse, which has no arithmetic here: give weight.to_dense\(\)"),
+        (ROWS.to(torch.float8_e4m3fn), r"float8_e4m3fn, which has no arithmetic here: give weight.float\(\)"),
+    ],
+)
+def test_tables_without_arithmetic_are_said(table: torch.Tensor, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        measures.embedding_statistics(table)

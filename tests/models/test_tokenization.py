@@ -18,6 +18,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq, PreTrainedTokenizer, PreTrainedTokenizerFast
 
 from hf_embinit.models import VanillaTransformerTokenizer
+from hf_embinit.models.segmentation_vanilla_transformer import TokenizerError
 
 EN = [
     "A man's dog isn't in the old town.",
@@ -475,3 +476,23 @@ def test_compaction_keeps_the_segmentation_of_real_text(name):
                   for i, t in zip(encoding.ids, encoding.tokens, strict=True)]  # fmt: skip
         assert tok(text)["input_ids"] == [*(tok.encoder.get(t, 1) for t in tokens), 3]
     assert 0 < sum(tok.unk_token_id in tok(text)["input_ids"] for text in test) < len(test)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"separate_vocabs": "no"}, "separate_vocabs='no' must be True or False"),
+        ({"min_frequency": 1.5}, "min_frequency=1.5 must be a whole number, 1 or more"),
+        ({"min_frequency": 0}, "min_frequency=0 must be a whole number, 1 or more"),
+        ({"source_texts": 3}, "source_texts=3: give a list of texts"),
+        ({"source_texts": None}, "source_texts=None: give a list of texts"),
+        ({"source_texts": ["a", 2]}, r"source_texts\[1\]=2: every text must be a string"),
+        ({"target_texts": [None]}, r"target_texts\[0\]=None: every text must be a string"),
+        ({"tokenizer": None}, "tokenizer=None: give 'words', a fast tokenizer, a folder or Hub id"),
+        ({"tokenizer": "/nowhere/at/all"}, "tokenizer='/nowhere/at/all' cannot be loaded: "),
+    ],
+)
+def test_what_no_tokenizer_is_built_of_is_said(changed, words) -> None:
+    right = {"source_texts": EN, "source_lang": "en", "target_lang": "en"}
+    with pytest.raises(TokenizerError, match=words):
+        VanillaTransformerTokenizer.build(**{**right, **changed})

@@ -16,7 +16,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
 import hf_embinit
-from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
+from hf_embinit.errors import (
+    DataNotFoundError,
+    FileWriteError,
+    InvalidArgumentError,
+    UnknownNameError,
+    UnsupportedModelError,
+    VocabularyWarning,
+)
 from hf_embinit.initializers import list_initializers
 from hf_embinit.manifest import read_manifest
 from hf_embinit.retokenize import Coefficients, Step
@@ -389,6 +396,41 @@ def test_a_donor_without_values_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="donor=LlamaForCausalLM is on the meta device"):
         hf_embinit.replace_tokenizer(m, old, new, donor=model("llama", 400).to("meta"))
     assert_same(before, state(m, old, new))
+
+
+@pytest.mark.parametrize(
+    ("donor", "kind", "words"),
+    [
+        (5, InvalidArgumentError, "donor=5: expected"),
+        ("/nowhere", DataNotFoundError, "donor='/nowhere' is no file or folder here"),
+    ],
+)
+def test_a_donor_that_is_none_is_named(donor: Any, kind: type[Exception], words: str) -> None:
+    m, old = made("llama")
+    with pytest.raises(kind, match=words):
+        hf_embinit.replace_tokenizer(m, old, tokenizer("wordpiece"), "omp", donor=donor)
+
+
+def test_a_report_is_asked_and_saved_where_it_can_be(tmp_path: Path) -> None:
+    m, old = made("llama")
+    report = hf_embinit.replace_tokenizer(m, old, tokenizer("wordpiece"), "mean")
+    folder = tmp_path / "not" / "there"
+    assert [file.is_file() for file in report.save(folder)] == [True]
+    assert report.explain(7) == report.explain(7, side="shared")
+    for wrong in ({"side": "x"}, {"side": True}, {"token": None}, {"token": 10**6}, {"token": "no such one"}):
+        with pytest.raises(InvalidArgumentError):
+            report.explain(**{"token": 7, **wrong})
+    (tmp_path / "file").write_text("")
+    for place in ("", None):
+        with pytest.raises(InvalidArgumentError, match="folder="):
+            report.save(place)
+    with pytest.raises(FileWriteError, match="folder="):
+        report.save(tmp_path / "file")
+    for wrong in (tmp_path, tmp_path / "file" / "c.safetensors"):
+        with pytest.raises(FileWriteError):
+            report.coefficients.save(wrong)
+    with pytest.raises(InvalidArgumentError, match="file=None"):
+        Coefficients.load(None)
 
 
 def test_tokenizers_without_a_common_token_are_refused() -> None:
