@@ -48,6 +48,17 @@ def reason(problem: BaseException) -> str:
     return text or type(problem).__name__
 
 
+def no_text(problem: OSError | UnicodeDecodeError) -> str:
+    """Why a file could not be read as text, to follow its name."""
+    if isinstance(problem, UnicodeDecodeError):
+        return f"cannot be read as UTF-8 text: {reason(problem)}"
+    if isinstance(problem, FileNotFoundError):
+        return "is no file here"
+    if isinstance(problem, IsADirectoryError):
+        return "is a folder: give a file"
+    return f"cannot be read: {reason(problem)}"
+
+
 def _integer(digits: str) -> int | float:
     """A number that can be computed with: one of hundreds of digits cannot be made a float."""
     return int(digits) if len(digits) < 19 else float(digits)

@@ -75,7 +75,7 @@ hf-embinit init model --init xavier --link --config_only --output_dir o | --conf
 hf-embinit expand model --output_dir o | one of the arguments --tokens --tokens_file
 hf-embinit expand model --tokens zyx | expand needs --output_dir (or --dry_run)
 hf-embinit expand model --tokens zyx --dry_run --measure | --measure compares the model before and after
-hf-embinit expand model --tokens_file nowhere --output_dir o | --tokens_file nowhere cannot be read
+hf-embinit expand model --tokens_file nowhere --output_dir o | --tokens_file nowhere is no file here
 hf-embinit expand model --tokens_file broken.yaml --output_dir o | broken.yaml
 hf-embinit expand model --tokens_file object.json --output_dir o | object.json
 hf-embinit expand model --tokens_file binary.txt --output_dir o | --tokens_file binary.txt cannot be read as
@@ -98,7 +98,7 @@ hf-embinit expand model --tokens zyx --output_dir /proc/nowhere/o | /proc/nowher
 hf-embinit merge model nowhere --output_dir o | Can't find 'adapter_config.json' at 'nowhere'
 hf-embinit merge nowhere full --output_dir o | model 'nowhere' is not in the local cache
 hf-embinit prune model --output_dir o | prune needs --corpus or --keep
-hf-embinit prune model --corpus nowhere.txt --output_dir o | --corpus nowhere.txt cannot be read as UTF-8 text
+hf-embinit prune model --corpus nowhere.txt --output_dir o | --corpus nowhere.txt is no file here
 hf-embinit prune model --keep nowhere --output_dir o | keep has 'nowhere', which is not in the tokenizer's
 hf-embinit prune model --keep the --min_count 0 --output_dir o | --min_count 0: expected a positive integer
 hf-embinit prune cut --corpus corpus.txt --output_dir o | cut/model.safetensors is truncated
@@ -153,7 +153,7 @@ hf-embinit retokenize model gpt2 --init focus --vectors a b c --output_dir o | e
 hf-embinit retokenize model gpt2 --init fvt --vectors vectors.txt --output_dir o | 'fvt' reads no vectors=
 hf-embinit retokenize model gpt2 --init omp --donor nowhere --output_dir o | model 'nowhere' is not in the
 hf-embinit retokenize model gpt2 --init align --texts empty.txt --output_dir o | texts= has no text
-hf-embinit retokenize model gpt2 --init align --texts nowhere --output_dir o | --texts nowhere cannot be read
+hf-embinit retokenize model gpt2 --init align --texts nowhere --output_dir o | --texts nowhere is no file here
 hf-embinit retokenize model gpt2 --init fvt --option x=1 --output_dir o | init 'fvt' has no option 'x'
 hf-embinit retokenize model gpt2 --init fvt --seed -1 --output_dir o | seed=-1: expected an integer from 0
 hf-embinit retokenize model gpt2 --init fvt --pad_to_multiple_of 0 --output_dir o | pad_to_multiple_of=0
@@ -167,7 +167,7 @@ hf-embinit retokenize model gpt2 --match fuzy --output_dir o | match='fuzy': exp
 hf-embinit retokenize model gpt2 --parallel nowhere.tsv --output_dir o | parallel='nowhere.tsv' is no file
 hf-embinit retokenize model gpt2 --parallel corpus.txt --output_dir o | corpus.txt, line 1 is 1 columns
 hf-embinit retokenize model gpt2 --parallel broken.jsonl --output_dir o | broken.jsonl, line 1 is no JSON
-hf-embinit retokenize model gpt2 --parallel binary.txt --output_dir o | binary.txt cannot be read as UTF-8
+hf-embinit retokenize model gpt2 --parallel binary.txt --output_dir o | binary.txt' cannot be read as UTF-8
 hf-embinit retokenize model gpt2 --dictionary empty.txt --output_dir o | empty.txt has no pair of texts
 hf-embinit retokenize model no_tokenizer --output_dir o | --tokenizer 'no_tokenizer' cannot be read
 hf-embinit retokenize cut gpt2 --init fvt --output_dir o | cut/model.safetensors is truncated

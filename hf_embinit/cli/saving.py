@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, NoSafetensorsError, UnsupportedModelError
+from ..foreign import no_text
 from .command import flag
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def lines_of(files: list[str], name: str) -> Iterator[str]:
             with open(file, encoding="utf-8-sig") as lines:
                 yield from lines
         except (OSError, UnicodeDecodeError) as error:
-            raise DataNotFoundError(f"--{name} {file} cannot be read as UTF-8 text: {error}") from error
+            raise DataNotFoundError(f"--{name} {file} {no_text(error)}") from error
 
 
 def add_link_flag(parser: ArgumentParser) -> None:

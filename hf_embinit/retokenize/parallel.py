@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataNotFoundError, InvalidArgumentError, VocabularyWarning
-from ..foreign import reason
+from ..foreign import no_text, reason
 from .texts import TokenTexts
 
 _SAMPLE = 1000
@@ -114,9 +114,9 @@ def _lines(path: Path, name: str) -> list[tuple[int, str]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
-        raise DataNotFoundError(f"{name}={str(path)!r} is no file here") from error
+        raise DataNotFoundError(f"{name}={str(path)!r} {no_text(error)}") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"{path} cannot be read as UTF-8 text: {reason(error)}") from error
+        raise InvalidArgumentError(f"{name}={str(path)!r} {no_text(error)}") from error
     return [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
 
 

@@ -79,7 +79,8 @@ class EmbeddingTables:
         if not tables:
             sides = sorted({t.side for t in self.tables})
             raise UnsupportedModelError(
-                f"{type(self.model).__name__} has no {side} vocabulary (side= may be: {', '.join(sides)})"
+                f"{type(self.model).__name__} has no {side} vocabulary but {' and '.join(sides)}: calls that "
+                "take side=, in Python, change one of them"
             )
         return tables
 

@@ -9,7 +9,7 @@ from tokenizers import AddedToken
 
 from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..foreign import reading
+from ..foreign import no_text, reading
 from ..rows import Override, check_init
 
 _KEYS = ("name", "description", "like", "init", "options")
@@ -36,7 +36,7 @@ def read_tokens_file(
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataNotFoundError(f"--tokens_file {file} cannot be read as UTF-8 text: {error}") from error
+        raise DataNotFoundError(f"--tokens_file {file} {no_text(error)}") from error
     if path.suffix not in (".yaml", ".yml", ".json"):
         entries: Any = [line for line in text.splitlines() if line.strip()]
     else:

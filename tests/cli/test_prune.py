@@ -70,9 +70,9 @@ def test_rare_tokens_go(folder, capsys) -> None:
     [
         ([], 2, "prune needs --corpus or --keep"),
         (["--keep", "nowhere"], 1, "keep has 'nowhere', which is not in the tokenizer's vocabulary"),
-        (["--corpus", "nowhere.txt"], 1, "--corpus nowhere.txt cannot be read as UTF-8 text"),
+        (["--corpus", "nowhere.txt"], 1, "--corpus nowhere.txt is no file here"),
         (["--keep", "Ġa", "--min_count", "0"], 2, "--min_count 0: expected a positive integer"),
-        (["--corpus", "model"], 1, "--corpus model cannot be read as UTF-8 text"),
+        (["--corpus", "model"], 1, "--corpus model is a folder: give a file"),
         (["--corpus", "bytes.txt"], 1, "--corpus bytes.txt cannot be read as UTF-8 text"),
         (["--corpus", "empty.txt"], 1, "--corpus empty.txt uses no token at least 1 times (--min_count)"),
         (["--corpus", "corpus.txt", "--min_count", "999"], 1, "uses no token at least 999 times"),

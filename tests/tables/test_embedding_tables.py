@@ -89,7 +89,7 @@ def test_two_vocabularies_have_two_sides() -> None:
     same_size = marian(share_encoder_decoder_embeddings=False)
     assert {t.side for t in EmbeddingTables(same_size).tables} == {"source", "target"}
     assert {t.side for t in EmbeddingTables(bart(tie_word_embeddings=False)).tables} == {"shared"}
-    with pytest.raises(UnsupportedModelError, match="source, target"):
+    with pytest.raises(UnsupportedModelError, match="source and target"):
         tables.resize(70)
     result = tables.resize(40, side="target")
     assert list(result.new_ids) == [37, 38, 39]
