@@ -63,8 +63,12 @@ def check_place(path: Path) -> None:
 
 @contextlib.contextmanager
 def writing(what: object) -> Iterator[None]:
-    """Inside, an `OSError` becomes a `FileWriteError` that names `what` was to be written."""
+    """Inside, an `OSError`, or what another library makes of one, becomes a `FileWriteError` that names what
+    was to be written."""
     try:
         yield
-    except OSError as error:
-        raise FileWriteError(f"{what} cannot be written: {disk_problem(error) or error}") from error
+    except Exception as error:
+        problem = disk_problem(error)
+        if isinstance(error, FileWriteError) or not (problem or isinstance(error, OSError)):
+            raise
+        raise FileWriteError(f"{what} cannot be written: {problem or error}") from error

@@ -108,6 +108,22 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         shutil.rmtree(hidden, ignore_errors=True)
 
 
+@contextlib.contextmanager
+def replaced_files(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A hidden folder to write files into; at the end they replace those of their names in `folder`, which is
+    made. After an error what was there is as it was."""
+    path = Path(folder)
+    hidden = path / f".hf_embinit.{secrets.token_hex(4)}.tmp"
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        hidden.mkdir()
+        yield hidden
+        for file in sorted(hidden.iterdir()):
+            os.replace(file, path / file.name)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+
+
 def _move_up(hidden: Path) -> None:
     """Moves what is in `hidden` into its parent, or nothing; config.json, without which no model is, last."""
     made = sorted(hidden.iterdir(), key=lambda path: (path.name == "config.json", path.name))

@@ -6,6 +6,7 @@ ASCII.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -16,6 +17,12 @@ import pytest
 from builders import ROOT
 from builders.command_line import save_bert, save_bert_vectors
 from builders.run_folders import run_folder
+from builders.tiny_tokenizers import model, tokenizer
+from safetensors import SafetensorError
+
+import hf_embinit
+from hf_embinit.__main__ import main
+from hf_embinit.errors import FileWriteError
 
 LONG = "n" * 300
 TRAIN = (
@@ -119,3 +126,56 @@ def test_output_that_cannot_be_written_is_one_sentence(place: Path) -> None:
         )
     assert done.returncode == 1 and "Traceback" not in done.stderr and "Exception" not in done.stderr
     assert done.stderr.startswith("error: the disk is full")
+
+
+def _writes_half(tensors, file, metadata=None):
+    Path(file).write_bytes(b"half")
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("broken", ["rows", "manifest", "config"])
+def test_a_vocabulary_that_does_not_fit_leaves_the_earlier_one_whole(tmp_path, monkeypatch, broken) -> None:
+    model_, words = model("gpt2", 500), tokenizer("byte_level", 500)
+    hf_embinit.expand_vocabulary(model_, words, ["<one>"], prefixes=())
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "LORA"}')
+    assert hf_embinit.save_vocabulary(model_, tmp_path)
+    before = _content(tmp_path)
+    hf_embinit.expand_vocabulary(model_, words, ["<two>", "<three>"], prefixes=())
+    write = Path.write_text
+
+    def write_text(self, text, **options):
+        if ("peft_type" in text) == (broken == "config"):
+            write(self, text[:5], **options)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(self, text, **options)
+
+    if broken == "rows":
+        monkeypatch.setattr("safetensors.torch.save_file", _writes_half)
+    else:
+        monkeypatch.setattr(Path, "write_text", write_text)
+    with pytest.raises(FileWriteError, match="the disk is full"):
+        hf_embinit.save_vocabulary(model_, tmp_path)
+    monkeypatch.undo()
+    assert _content(tmp_path) == before
+    assert hf_embinit.save_vocabulary(model_, tmp_path)
+    assert _content(tmp_path) != before and "peft_type" in (tmp_path / "adapter_config.json").read_text()
+
+
+def test_coefficients_that_do_not_fit_leave_nothing(tmp_path, monkeypatch, capsys) -> None:
+    model("gpt2", 500).save_pretrained(tmp_path / "model")
+    tokenizer("byte_level", 500).save_pretrained(tmp_path / "model")
+    tokenizer("unigram", 300).save_pretrained(tmp_path / "new")
+    out = tmp_path / "out"
+    words = ["retokenize", str(tmp_path / "model"), str(tmp_path / "new"), "--init", "mean"]
+    monkeypatch.setattr("hf_embinit.retokenize.coefficients.save_file", _writes_half)
+    assert main([*words, "--output_dir", str(out)]) == 1
+    assert "the disk is full" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "new"]
+    monkeypatch.undo()
+    assert main([*words, "--output_dir", str(out), "--json"]) == 0
+    (file,) = json.loads(capsys.readouterr().out)["coefficients"]
+    assert Path(file).parent == out and Path(file).is_file()

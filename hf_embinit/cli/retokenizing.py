@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from ..files import check_output
+from ..files import check_output, whole_folder
 from .command import Answer, Command, CommandLineError, add_options, flag, read_options
 from .saving import (
     add_data_flags,
@@ -80,9 +80,10 @@ def _retokenize(args: Namespace) -> Answer:
         untie=args.untie,
         **options,
     )
-    save_checkpoint(model, args.output_dir, new, link=args.link, beside=args.model)
-    files = report.save(args.output_dir)
-    data = {**report.to_dict(), "output_dir": args.output_dir, "coefficients": [str(file) for file in files]}
+    with whole_folder(args.output_dir) as hidden:
+        save_checkpoint(model, hidden, new, link=args.link, beside=args.model)
+        files = [str(Path(args.output_dir, file.name)) for file in report.save(hidden)]
+    data = {**report.to_dict(), "output_dir": args.output_dir, "coefficients": files}
     return Answer(f"{report}\nsaved: {args.output_dir}", data)
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..arguments import FilePath, checked
 from ..disk import check_file, writing
 from ..errors import DataNotFoundError, InvalidArgumentError
+from ..files import replaced_files
 
 _BLOCK_ENTRIES = 2**22
 """Numbers that a product holds at a time beside its result: 16 MiB in float32. Memory of 128 MiB is given
@@ -271,8 +272,8 @@ class Coefficients:
         check_file(file, "file")
         tensors = {name: getattr(self, name).contiguous() for name in _NAMES}
         about = {**(metadata or {}), "format": "pt", "shape": f"{self.shape[0]} {self.shape[1]}"}
-        with writing(f"file {file}"):
-            save_file(tensors, str(file), about)
+        with writing(f"file {file}"), replaced_files(Path(file).parent) as hidden:
+            save_file(tensors, str(hidden / Path(file).name), about)
 
     @classmethod
     @checked

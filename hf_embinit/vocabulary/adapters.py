@@ -22,6 +22,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from ..arguments import FilePath, checked
 from ..disk import writing
 from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from ..files import replaced_files
 from ..foreign import read_json
 from ..hub import hub_file
 from ..manifest import package_version, row_ids, side_of
@@ -73,12 +74,10 @@ def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
             tensors[name] = bias[kept].cpu().contiguous()
     manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
     manifest["tied"] = _ties(tables)
-    folder = Path(folder)
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, folder / ROWS, metadata={"format": "pt"})
-        (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        _leave_hint(folder / "adapter_config.json")
+    with writing(folder), replaced_files(folder) as hidden:
+        save_file(tensors, hidden / ROWS, metadata={"format": "pt"})
+        (hidden / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+        _leave_hint(Path(folder), hidden)
     return True
 
 
@@ -427,8 +426,9 @@ def check_nothing_left_out(
         )
 
 
-def _leave_hint(config: Path) -> None:
+def _leave_hint(folder: Path, hidden: Path) -> None:
+    config = folder / "adapter_config.json"
     if config.is_file():
         text = "the vocabulary grew: hf_embinit.load_adapter(base, folder) grows the base model alike"
         stored = json.loads(config.read_text(encoding="utf-8")) | {HINT: text}
-        config.write_text(json.dumps(stored, indent=2, sort_keys=True), encoding="utf-8")
+        (hidden / config.name).write_text(json.dumps(stored, indent=2, sort_keys=True), encoding="utf-8")
