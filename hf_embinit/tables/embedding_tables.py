@@ -21,7 +21,7 @@ from ..manifest import events_with
 from ..tokens import Side
 from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
 from .elsewhere import BEFORE, Elsewhere, is_elsewhere, whole
-from .memory import require_memory, uninterrupted
+from .memory import require_memory, uninterrupted, warn_of_old_graphs
 from .resizing import ResizePlan, by_token, resized_copy, target_size
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, shape_of, tied_tensors
@@ -263,6 +263,7 @@ class EmbeddingTables:
                 config.embinit = events
             torch.clear_autocast_cache()  # it may hold the old tables in another dtype
             then()
+        warn_of_old_graphs([tied for tied, _ in grown.values()])
 
     def _put(self, tied: TiedTensor, after: Tensor) -> None:
         """Puts new values in the place of a tensor. A parameter in memory stays the same object."""

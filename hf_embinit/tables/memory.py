@@ -1,16 +1,20 @@
-"""Preconditions of changing large tensors: enough memory, and no interrupt half-way."""
+"""Changing large tensors: enough memory, no interrupt half-way, and no graph of what they were."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, VocabularyWarning
+from .table import TiedTensor
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:
@@ -51,3 +55,22 @@ def uninterrupted() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
     if pressed:
         signal.raise_signal(signal.SIGINT)
+
+
+def warn_of_old_graphs(changed: Iterable[TiedTensor]) -> None:
+    """Warns where something still holds the graph of a table that has other rows now: autograd checks
+    gradients against the shape that it had, so that training would fail."""
+    for tied in changed:
+        tensor = tied.tensor
+        plain = type(tensor) in (Tensor, nn.Parameter) and tensor.is_leaf and tensor.requires_grad
+        node = get_gradient_edge(tensor).node if plain else None
+        seen = getattr(node, "_input_metadata", None)  # made anew where nothing holds an old one
+        if seen and tuple(seen[0].shape) != tuple(tensor.shape):
+            warnings.warn(
+                f"{tied.name} has {len(tensor)} rows now, but what a forward pass gave before, or "
+                "DistributedDataParallel, still holds its graph, and the next backward() would fail: del "
+                "such outputs and losses, and wrap the model after its vocabulary has changed",
+                VocabularyWarning,
+                stacklevel=2,
+            )
+            return
