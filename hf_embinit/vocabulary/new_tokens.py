@@ -124,8 +124,8 @@ def _wanted(
             wanted[text] = token
     if not wanted:
         raise InvalidArgumentError(
-            "the tokenizer has all of the new tokens: for rows of tokens that were added to it already, "
-            "call hf_embinit.patch(model, init), then model.resize_token_embeddings(len(tokenizer))"
+            "new_tokens has no token that the tokenizer lacks: for rows of tokens that were added to it "
+            "already, call hf_embinit.patch(model, init), then model.resize_token_embeddings(len(tokenizer))"
         )
     return wanted, {text: pieces[text] for text in wanted}
 

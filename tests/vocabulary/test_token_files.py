@@ -81,5 +81,7 @@ def test_what_is_wrong_is_one_sentence(text, match, tmp_path) -> None:
 
 
 def test_a_file_that_is_not_there(tmp_path) -> None:
-    with pytest.raises(DataNotFoundError, match="cannot be read"):
+    with pytest.raises(DataNotFoundError, match="is no file here"):
         read_tokens_file(tmp_path / "tokens.yaml")
+    with pytest.raises(DataNotFoundError, match="is a folder: give a file"):
+        read_tokens_file(tmp_path)
