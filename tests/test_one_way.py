@@ -272,7 +272,7 @@ def test_a_token_that_was_trained_in_a_padding_row_is_never_initialized_again(ca
         row = tokenizer.convert_tokens_to_ids("hobbit")
         with torch.no_grad():
             model.model.embed_tokens.weight[row] += 1.0
-        trained = model.model.embed_tokens.weight[row].clone()
+        trained = model.model.embed_tokens.weight[row].detach().clone()
         tokenizer.add_tokens(["w1 w2", "w3 w4", "w5 w6", "w7 w8", "w8 w9"])
         model.resize_token_embeddings(V + 9)
         assert torch.equal(model.model.embed_tokens.weight[row], trained), how

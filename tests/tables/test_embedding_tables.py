@@ -312,7 +312,7 @@ def test_a_dense_layer_that_a_model_gives_as_its_head_is_none(kind) -> None:
         (words, "input", "shared", None, []),
         (words, "output", "shared", words, [bias]),
     ]
-    old = model(input_ids=torch.tensor([[1, 5]])).logits
+    old = model(input_ids=torch.tensor([[1, 5]])).logits.detach()
     EmbeddingTables(model).resize(V + 3)
     assert model.lm_predictions.lm_head.dense.weight.shape == (16, 16)
     new = model(input_ids=torch.tensor([[1, 5]]), labels=torch.tensor([[1, V + 2]])).logits

@@ -120,7 +120,7 @@ def test_a_row_without_a_token_that_a_configuration_names_stays() -> None:
     t = tokenizer("byte_level")
     m = model("gpt2", len(t) + 8)
     m.config.image_token_index = len(t) + 3
-    row = m.transformer.wte.weight[len(t) + 3].clone()
+    row = m.transformer.wte.weight[len(t) + 3].detach().clone()
     _, vocabulary, _ = pruned(m, t)
     assert m.config.image_token_index == len(vocabulary) == m.config.vocab_size - 1
     assert torch.equal(m.transformer.wte.weight[m.config.image_token_index], row)

@@ -152,7 +152,7 @@ def test_text_encoders_of_pipelines() -> None:
     config = CLIPTextConfig(vocab_size=len(t), eos_token_id=t.eos_token_id, **SMALL)
     encoder = CLIPTextModel(config).eval()
     ids = torch.tensor([t("a man")["input_ids"] + [t.eos_token_id]])
-    before = encoder(ids).last_hidden_state
+    before = encoder(ids).last_hidden_state.detach()
     pipeline = SimpleNamespace(text_encoder=encoder, tokenizer=t, unet=nn.Linear(2, 2), vae=nn.Linear(2, 2))
     report = expand_vocabulary(pipeline, t, ["<cat-toy>"], overrides={"<cat-toy>": ("description", "a dog")})
     assert torch.equal(encoder(ids).last_hidden_state, before)
@@ -232,7 +232,7 @@ def test_vision_and_speech_models_through_their_processor(build, tmp_path) -> No
 def test_a_vision_model_loses_tokens_and_keeps_its_image_token() -> None:
     m, t = llava(), tokenizer("byte_level")
     image = t.convert_ids_to_tokens(319)
-    row = m.get_input_embeddings().weight[319].clone()
+    row = m.get_input_embeddings().weight[319].detach().clone()
     prune_vocabulary(m, SimpleNamespace(tokenizer=t), t("a man and a dog")["input_ids"])
     assert m.config.image_token_id == t.convert_tokens_to_ids(image) < 319
     assert torch.equal(m.get_input_embeddings().weight[m.config.image_token_id], row)
