@@ -334,12 +334,14 @@ def test_snli_cad_was_not_learnt_as_the_page_says() -> None:
 
 
 def butterfly_pairs() -> dict[str, list[dict]]:
-    """The records of three pairs each, by experiment: `new` models, and embeddings drawn `anew`."""
+    """The records of three pairs each, by experiment: `new` models, these `tied` or with another `order` of
+    the data, and embeddings drawn `anew`."""
     pairs: dict[str, list[dict]] = defaultdict(list)
     for name, record in RECORDS.items():
         if "reproduce/runs/language_model/" in name and record["arguments"].get("twin_seeds"):
-            pairs["anew" if record["arguments"]["freeze_rest"] else "new"].append(record)
-    return pairs
+            how = {"anew": "freeze_rest", "tied": "tie_word_embeddings", "order": "data_seed"}
+            pairs[next((k for k, flag in how.items() if record["arguments"][flag]), "new")].append(record)
+    return {experiment: sorted(records, key=lambda r: r["seed"]) for experiment, records in pairs.items()}
 
 
 def told(numbers: list[float], scale: float = 100) -> str:
@@ -348,7 +350,13 @@ def told(numbers: list[float], scale: float = 100) -> str:
 
 
 @pytest.mark.parametrize(
-    ("experiment", "title"), [("new", "1: two new models"), ("anew", "2: the first of them")]
+    ("experiment", "title"),
+    [
+        ("new", "1: two new models"),
+        ("anew", "2: the first of them"),
+        ("tied", "1, output embeddings tied"),
+        ("order", "1, each pair on another order"),
+    ],
 )
 def test_three_butterfly_pairs_are_as_their_page_says(experiment, title) -> None:
     page = (RESULTS / "language_model" / "README.md").read_text(encoding="utf-8")
@@ -383,3 +391,28 @@ def test_what_three_butterfly_pairs_tell_and_what_not() -> None:
     )
     by_k = [statistics.fmean(r["metrics"][f"knn_input_inner_product_k{k}"] for r in pairs["new"]) for k in KS]
     assert f"between {100 * min(by_k):.1f} and {100 * max(by_k):.1f} at every K" in page
+
+
+@pytest.mark.parametrize(
+    ("experiment", "metric", "pages"),
+    [
+        ("order", "inner_product", "both"),
+        ("order", "cosine", "one"),
+        ("tied", "inner_product", "both"),
+        ("tied", "euclidean_k10", "one"),
+        ("tied", "cosine", "one"),
+        ("tied", "inner_product_k1", "one"),
+        ("tied", "inner_product_k100", "one"),
+    ],
+)
+def test_tied_tables_and_another_order_differ_as_the_pages_say(experiment, metric, pages) -> None:
+    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    pairs, metric = butterfly_pairs(), f"knn_input_{metric}"
+    differences = [
+        a["metrics"][metric] - b["metrics"][metric]
+        for a, b in zip(pairs[experiment], pairs["new"], strict=True)
+    ]
+    mean, interval = told(differences).rstrip(")").split(" (")
+    mean = mean if mean.startswith("-") else f"+{mean}"
+    quoted = re.compile(rf"{re.escape(mean)}(, | \(|[^.(]* \(){re.escape(interval)}\)")
+    assert quoted.search(page) and (pages == "one" or quoted.search(PAGE))

@@ -36,7 +36,9 @@ def plot_mean_curves(
     """
     from matplotlib.ticker import MaxNLocator
 
-    figure, (axes,) = new_figure(5.0 * len(panels), 4.0, columns=len(panels))
+    most = max(map(len, panels.values()))
+    below = most > 3  # no room for so many names among the curves
+    figure, (axes,) = new_figure(5.0 * len(panels), 4.0 + 0.25 * most * below, columns=len(panels))
     for ax, (column, rows) in zip(axes, panels.items(), strict=True):
         found = {name: _curves(histories, x, metric) for name, histories in rows.items()}
         if against is not None:
@@ -62,7 +64,8 @@ def plot_mean_curves(
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel(label)
         if ax.lines:
-            ax.legend(frameon=False)
+            where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)} if below else {}
+            ax.legend(frameon=False, **where)
     caption = "Lines: means over n seeds. Bands: one standard deviation on either side."
     if left_out:
         caption += f" Runs that diverged and are left out: {left_out}."
