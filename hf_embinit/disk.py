@@ -23,7 +23,13 @@ _DISK = {
     errno.EISDIR: "this is a folder, not a file: give another path",
     errno.ENAMETOOLONG: "the name is too long: give a shorter one",
 }
-_WORDS = {"no space left": errno.ENOSPC, "read-only file system": errno.EROFS, "quota": errno.EDQUOT}
+_WORDS = {
+    "no space left": errno.ENOSPC,
+    "read-only file system": errno.EROFS,
+    "quota": errno.EDQUOT,
+    "iostream error": errno.ENOSPC,  # torch.save, whose writer of zip archives keeps no reason
+    "unexpected pos": errno.ENOSPC,
+}
 """How libraries in other languages tell the same."""
 
 

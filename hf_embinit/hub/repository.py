@@ -25,7 +25,7 @@ INIT_BRANCH = "init"
 LIST_NAME = "files.json"
 """The file of a publication that lists the paths and digests of its other files."""
 _TOKENS = "https://huggingface.co/settings/tokens"
-_LOGIN = f"Run `hf auth login`, set HF_TOKEN, or give token= (--hub_token); tokens are made at {_TOKENS}."
+_LOGIN = f"Run `hf auth login`, set HF_TOKEN, or give token= (a recipe: --hub_token). Tokens: {_TOKENS}."
 
 
 @dataclass

@@ -181,6 +181,9 @@ def run_main(main: Callable[[], None]) -> None:
         main()
     except EmbinitError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted; the same command goes on from the last checkpoint, if any\n")
+        sys.exit(130)  # as shells have it for SIGINT
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush finds no pipe, either
         sys.exit(1)

@@ -24,7 +24,10 @@ from transformers import (
     get_scheduler,
     set_seed,
 )
-from transformers.integrations.integration_utils import get_available_reporting_integrations
+from transformers.integrations.integration_utils import (
+    INTEGRATION_TO_CALLBACK,
+    get_available_reporting_integrations,
+)
 from transformers.utils import is_liger_kernel_available
 
 from ..cards import PushTarget, prepare_push
@@ -153,9 +156,14 @@ def _prepare_reports(args: TrainingArguments) -> None:
     trackers = [args.report_to] if isinstance(args.report_to, str) else args.report_to or []
     missing = [name for name in trackers if name not in get_available_reporting_integrations()]
     if missing:
+        known = sorted(INTEGRATION_TO_CALLBACK)
+        way_out = (
+            f"not installed; `pip install {missing[0]}`"
+            if missing[0] in known
+            else f"not known to transformers; known: {', '.join(known)}"
+        )
         raise InvalidArgumentError(
-            f"--report_to {' '.join(trackers)}: {missing[0]} is not installed, or not known to "
-            f"transformers; `pip install {missing[0]}`, or leave the flag out"
+            f"--report_to {' '.join(trackers)}: {missing[0]} is {way_out}, or leave the flag out"
         )
     if trackers:
         args.run_name = args.run_name or Path(str(args.output_dir)).name

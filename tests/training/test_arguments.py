@@ -136,6 +136,8 @@ def test_the_names_of_run_glue_are_read_and_recorded_under_ours(read, tmp_path, 
         (OSError(errno.EROFS, "Read-only file system", "/mnt/x"), "/mnt/x: the disk is read-only"),
         (NotADirectoryError(errno.ENOTDIR, "Not a directory", "file/run"), "is a file, not a folder"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "aaa"), "the name is too long"),
+        (RuntimeError("basic_ios::clear: iostream error"), "the disk is full"),
+        (RuntimeError("[enforce fail at inline_container.cc] . unexpected pos 9 vs 8"), "the disk is full"),
     ],
 )
 def test_what_a_disk_refuses_is_one_sentence(error: Exception, sentence: str) -> None:
@@ -147,6 +149,15 @@ def test_what_a_disk_refuses_is_one_sentence(error: Exception, sentence: str) ->
 
     with pytest.raises(SystemExit, match=sentence):
         run_main(main)
+
+
+def test_a_run_that_is_interrupted_says_how_it_goes_on(capsys) -> None:
+    def main() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as end:
+        run_main(main)
+    assert end.value.code == 130 and "goes on from the last checkpoint" in capsys.readouterr().err
 
 
 def test_an_error_of_ours_is_not_hidden() -> None:

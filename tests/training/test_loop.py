@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast, TrainingArguments
 
-from hf_embinit.errors import RunFolderError
+from hf_embinit.errors import InvalidArgumentError, RunFolderError
 from hf_embinit.records import unlock_folder
 from hf_embinit.tasks import get_task
 from hf_embinit.training import loop
@@ -41,6 +41,20 @@ def test_bfloat16_that_a_cpu_only_emulates_is_said(
     with caplog.at_level(logging.WARNING):
         loop._warn_of_emulated_bf16(args)
     assert ("--bf16" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(
+    ("tracker", "sentence"),
+    [
+        ("nonsense", "nonsense is not known to transformers; known: .*tensorboard"),
+        ("neptune", "neptune is not installed; `pip install neptune`"),
+    ],
+)
+def test_a_tracker_that_cannot_be_used_is_said_before_any_work(tmp_path, tracker, sentence) -> None:
+    args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[])
+    args.report_to = [tracker]
+    with pytest.raises(InvalidArgumentError, match=sentence):
+        loop._prepare_reports(args)
 
 
 @pytest.mark.parametrize("metric, higher", [(None, False), ("eval_bleu", True), ("bleu", True)])
