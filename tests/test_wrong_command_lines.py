@@ -219,7 +219,7 @@ translate.py --output_dir model | --output_dir model holds config.json, and no r
 translate.py --batch_eval_metrics --output_dir o | --batch_eval_metrics True: expected False
 translate.py --eval_do_concat_batches false --output_dir o | --eval_do_concat_batches False: expected True
 translate.py --fsdp full_shard --output_dir o | --fsdp shards a model over processes, and this is one
-translate.py --report_to wandbb --output_dir o | --report_to wandbb: wandbb is not installed
+translate.py --report_to wandbb --output_dir o | --report_to wandbb: wandbb is not known to transformers
 translate.py --output_dir '' | --output_dir '': expected a text that is not empty
 translate.py --output_dir file | --output_dir file is a file, not a folder
 translate.py --output_dir file/o | a part of this path is a file, not a folder
