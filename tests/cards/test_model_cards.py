@@ -69,10 +69,11 @@ def test_metadata_and_links(rendered: dict[str, str]) -> None:
 
 
 def test_scores_stand_beside_the_papers(rendered: dict[str, str]) -> None:
-    card = rendered["reproduce-runs-translate-multi30k-words-glove_xavier-seed2-bd78d3b5.md"]
-    assert re.search(r"\| Multi30k, BLEU \| 26\.07 \| 38\.7 \(0\.3\) \| Kim et al\. 2024, Table 1 \|", card)
-    assert "num_train_epochs 5 instead of 20" in card and "nrefs:1" in card and "seed 2" in card
-    assert "`recipes/translate.py`" in card
+    card = rendered["reproduce-runs-translate-multi30k-words-glove_xavier-seed2-a6a2a3b6.md"]
+    assert re.search(r"\| Multi30k, BLEU \| 38\.33 \| 38\.7 \(0\.3\) \| Kim et al\. 2024, Table 1 \|", card)
+    assert "nrefs:1" in card and "seed 2" in card and "`recipes/translate.py`" in card
+    reduced = rendered["reproduce-runs-classify-sst2-words-glove_xavier-seed1-d243d714.md"]
+    assert "learning_rate 0.0003 instead of 0.0001, d_model 100 instead of 300" in reduced
     frozen = rendered["reproduce-runs-translate-multi30k-words-xavier-seed1-04dd927a.md"]
     assert "| 34.6 (0.5) | Kim et al. 2024, Table 3 |" in frozen and "Table 1" not in frozen
     embedded = rendered["translate-captions-words-glove-seed1.md"]
@@ -84,12 +85,13 @@ def test_scores_stand_beside_the_papers(rendered: dict[str, str]) -> None:
 
 
 def test_the_manifest_follows_from_the_record() -> None:
-    record = read_record(RESULTS / "reproduce/runs/translate/multi30k-words-glove-seed2-356dd338")
+    record = read_record(RESULTS / "reproduce/runs/translate/multi30k-words-glove-seed2-b01e045c")
     (event,) = manifest_of_record(record)
     assert (event["event"], event["init"], event["seed"]) == ("initialize", "glove", 2)
     source, target = event["tables"]
-    assert source["side"] == "source" and source["source"] == {"name": "vectors/de.300d.txt"}
-    assert target["side"] == "target" and target["source"] == {"name": "vectors/en.300d.txt"}
+    assert source["side"] == "source" and source["source"]["name"] == "vectors/de.300d.txt"
+    assert target["side"] == "target" and target["source"]["name"] == "vectors/en.300d.txt"
+    assert [side["source"]["provenance"]["language"] for side in (source, target)] == ["de", "en"]
     assert target["coverage"]["types_found"] == 5888
 
 
