@@ -48,8 +48,9 @@ class Why:
             f"{self.positions:.0f} long: the position is readable for {self.read_raw:.0%} of the tokens. "
             f"Standardized to Xavier's moments they are {self.standardized:.1f} long, and it is for "
             f"{self.read_standardized:.1%}. Right: {self.new_tokens} new tokens with random rows take up to "
-            f"{self.default:.1%} of a small language model's next-token probability, above Hewitt's limit of "
-            f"{self.limit:.1%}; with rows at the mean of the old ones {self.mean:.1%}, below it"
+            f"{self.default:.1%} of a small language model's next-token probability, on average over seeds, "
+            f"above Hewitt's limit of {self.limit:.1%}; with rows at the mean of the old ones "
+            f"{self.mean:.1%}, below it"
         )
 
 
