@@ -75,6 +75,8 @@ def read_manifest(
         _require_hub(revision, f"<{type(source).__name__}>")
         return _events(getattr(config, "embinit", None), f"config.embinit of {type(source).__name__}")
     path = Path(config)
+    if path.is_file() and path.suffix != ".json":
+        raise DataNotFoundError(f"{path} is a file: give the folder that it is in")
     file = path if path.is_file() else path / "config.json"
     if path.exists():
         _require_hub(revision, path)

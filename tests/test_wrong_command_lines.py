@@ -102,6 +102,7 @@ hf-embinit prune model --corpus nowhere.txt --output_dir o | --corpus nowhere.tx
 hf-embinit prune model --keep nowhere --output_dir o | keep has 'nowhere', which is not in the tokenizer's
 hf-embinit prune model --keep the --min_count 0 --output_dir o | --min_count 0: expected a positive integer
 hf-embinit prune cut --corpus corpus.txt --output_dir o | cut/model.safetensors is truncated
+hf-embinit doctor file | file is a file: give the folder that it is in
 hf-embinit doctor nowhere | model 'nowhere' is not in the local cache
 hf-embinit doctor model --fix full | --fix full is not empty
 hf-embinit doctor model --tokenizer nowhere | --tokenizer 'nowhere' is no folder here
@@ -128,6 +129,7 @@ hf-embinit compare model vectors.txt --k 0 | k=0: expected a whole number of 1 o
 hf-embinit compare model model --table nowhere | table='nowhere' names no tensors of model
 hf-embinit compare model model --revisions a b | revision='a' was given, but 'model' is a folder
 hf-embinit compare vectors.txt model --revisions a b | revision='a' was given, but 'vectors.txt' is a file
+hf-embinit manifest file | file is a file: give the folder that it is in
 hf-embinit manifest nowhere | config.json of model 'nowhere' is not in the local cache
 hf-embinit manifest no_events | no_events/config.json is no list of events
 hf-embinit manifest list_config | list_config/config.json holds an array, expected an object
@@ -219,6 +221,7 @@ translate.py --output_dir model | --output_dir model holds config.json, and no r
 translate.py --batch_eval_metrics --output_dir o | --batch_eval_metrics True: expected False
 translate.py --eval_do_concat_batches false --output_dir o | --eval_do_concat_batches False: expected True
 translate.py --fsdp full_shard --output_dir o | --fsdp shards a model over processes, and this is one
+translate.py --fp16 --use_cpu --output_dir o | --fp16 on a CPU: transformers would train in float32
 translate.py --report_to wandbb --output_dir o | --report_to wandbb: wandbb is not known to transformers
 translate.py --output_dir '' | --output_dir '': expected a text that is not empty
 translate.py --output_dir file | --output_dir file is a file, not a folder

@@ -213,6 +213,8 @@ def _ask_hub(download: Any, what: str, way_out: str, **arguments: Any) -> str:
         RevisionNotFoundError,
     )
 
+    if Path(arguments["repo_id"]).is_file():
+        raise DataNotFoundError(f"{arguments['repo_id']} is a file: give the folder that it is in")
     local_only = not hub_is_reachable()
     try:
         with patience():
@@ -305,6 +307,8 @@ def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
                 why = "cannot be loaded: tensors in its files have other shapes than its config.json says"
             elif local:
                 why = f"cannot be loaded from this folder: {reason(error)}"
+            elif Path(name).is_file():
+                why = "is a file: give the folder that it is in"
             elif offline:
                 why = "is no folder here, the Hub is out of reach and it is not in the local cache"
             else:

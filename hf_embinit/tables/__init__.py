@@ -14,6 +14,7 @@ from .discovery import unwrap
 from .elsewhere import is_sharded, part_of
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .forward_passes import forward_passes
+from .memory import is_held
 from .meta_models import quiet_loading
 from .positions import input_positions
 from .resizing import target_size
@@ -40,6 +41,7 @@ __all__ = [
     "checkpoint_of",
     "forward_passes",
     "input_positions",
+    "is_held",
     "is_partitioned",
     "is_sharded",
     "open_checkpoint",

@@ -92,8 +92,16 @@ def _outermost(module: nn.Module, name: str) -> dict[str, PreTrainedModel]:
     return found
 
 
-def _refuse_fsdp(module: nn.Module, name: str) -> None:
-    if type(module).__name__ == "FullyShardedDataParallel":
+def _refuse_fsdp(module: Any, name: str) -> None:
+    """Raises `UnsupportedModelError` for FSDP1, and for a module whose parameters it has flattened."""
+    flat = False
+    if isinstance(module, nn.Module):
+        views = [value for value in vars(module).values() if isinstance(value, Tensor)]
+        flat = any(
+            getattr(tensor, "_fsdp_flattened", False) or getattr(tensor._base, "_fsdp_flattened", False)
+            for tensor in (*views, *module.parameters(recurse=False))
+        )
+    if flat or type(module).__name__ == "FullyShardedDataParallel":
         raise UnsupportedModelError(f"{name} is sharded by FSDP: {BEFORE}")
 
 

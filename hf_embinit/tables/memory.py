@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,16 @@ def uninterrupted() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
+def is_held(parameter: Tensor) -> bool:
+    """Whether a graph, or DistributedDataParallel, holds the node in which a leaf gathers its gradients."""
+
+    def notes() -> Any:
+        return get_gradient_edge(parameter).node.metadata
+
+    notes()["hf_embinit"] = True
+    return "hf_embinit" in notes()  # those of a node made anew are empty
+
+
 def warn_of_old_graphs(changed: Iterable[TiedTensor]) -> None:
     """Warns where something still holds the graph of a table that has other rows now: autograd checks
     gradients against the shape that it had, so that training would fail."""
@@ -69,7 +80,7 @@ def warn_of_old_graphs(changed: Iterable[TiedTensor]) -> None:
             warnings.warn(
                 f"{tied.name} has {len(tensor)} rows now, but what a forward pass gave before, or "
                 "DistributedDataParallel, still holds its graph, and the next backward() would fail: del "
-                "such outputs and losses, and wrap the model after its vocabulary has changed",
+                "such outputs and losses, and the wrapper before the model is wrapped anew",
                 VocabularyWarning,
                 stacklevel=2,
             )

@@ -199,6 +199,11 @@ def _check_trainer(args: TrainingArguments) -> None:
             "--fsdp shards a model over processes, and this is one: start the recipe by `accelerate launch "
             "--num_processes 2`, or leave the flag out"
         )
+    if args.fp16 and args.device.type == "cpu":
+        raise InvalidArgumentError(
+            "--fp16 on a CPU: transformers would train in float32 without a word; use --bf16, or leave the "
+            "flag out"
+        )
     by_steps = args.eval_strategy == args.save_strategy == "steps"
     if args.load_best_model_at_end and by_steps and args.save_steps != args.eval_steps:
         raise InvalidArgumentError(

@@ -17,7 +17,17 @@ from transformers import PreTrainedModel
 
 from ..arguments import RowId, check, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
-from ..tables import EmbeddingTables, Side, Table, TiedTensor, is_partitioned, is_sharded, part_of, unwrap
+from ..tables import (
+    EmbeddingTables,
+    Side,
+    Table,
+    TiedTensor,
+    is_held,
+    is_partitioned,
+    is_sharded,
+    part_of,
+    unwrap,
+)
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -38,9 +48,10 @@ def train_new_rows_only(
     A masked gradient is not enough, since weight decay and old momentum move rows without one. So the
     gradients of old rows are zeroed (they take no part in clipping, and decoupled decay leaves no state
     for them) and the rows are put back after each optimizer step. Costs one copy of each table. Raises
-    `InvalidArgumentError` for ids that the model lacks, `UnsupportedModelError` for tables on the meta device
-    or sharded by ZeRO-3. A model that FSDP2 shards is sharded first. A deep copy or a pickle of `model` has
-    parameters of its own, whose old rows are trained too: call this on the copy.
+    `InvalidArgumentError` for ids that the model lacks, and for a model inside DistributedDataParallel, which
+    is to be wrapped afterwards; `UnsupportedModelError` for tables on the meta device or sharded by ZeRO-3. A
+    model that FSDP2 shards is sharded first. A deep copy or a pickle of `model` has parameters of its own,
+    whose old rows are trained too: call this on the copy.
 
     An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
     `load_adapter` brings both back.
@@ -120,6 +131,8 @@ class NewRowTraining:
     ) -> None:
         tables = trained_tables(model)
         ids = checked_ids(tables, token_ids, side)
+        if freeze_rest:
+            _check_reducer(model, tables.model)
         _carry_rows_beside_adapters(tables.model)
         self._kept: list[_Kept] = []
         for table in tables.tables:
@@ -200,6 +213,28 @@ def token_modules(tables: EmbeddingTables, side: Side = "shared") -> list[str]:
     return [table.name.rpartition(".")[0] for table in tables.own_tables if table.side == side]
 
 
+def _check_reducer(model: Any, inner: PreTrainedModel) -> None:
+    """Raises `InvalidArgumentError` for a model inside DistributedDataParallel, which would wait for the
+    gradients of what is frozen now; warns where it may be inside one that was not given."""
+    why = (
+        "DistributedDataParallel waits for gradients of all parameters that were trainable when it was made: "
+        "call train_new_rows_only before the model is wrapped, or wrap it with find_unused_parameters=True"
+    )
+    wrappers = model.modules() if isinstance(model, nn.Module) else ()
+    found = [wrapper for wrapper in wrappers if isinstance(wrapper, nn.parallel.DistributedDataParallel)]
+    if any(not wrapper.find_unused_parameters for wrapper in found):
+        raise InvalidArgumentError(f"model is wrapped already: {why}")
+    parallel = torch.distributed.is_available() and torch.distributed.is_initialized()
+    trained = [p for p in inner.parameters() if p.requires_grad and p.is_leaf]
+    if parallel and not found and any(map(is_held, trained)):
+        warnings.warn(
+            f"something holds the graph of parameters that are frozen now. If it is the model's wrapper: "
+            f"{why}",
+            VocabularyWarning,
+            stacklevel=4,
+        )
+
+
 @checked
 def peft_config_for_new_tokens(
     model: Any, token_ids: Sequence[RowId] | Tensor, *, side: Side = "shared", **lora_options: Any
@@ -223,6 +258,11 @@ def peft_config_for_new_tokens(
 
     from .adapters import carry_by_config
 
+    if any("trainable_tokens_delta" in name for name, _ in unwrap(model).named_parameters()):
+        raise UnsupportedModelError(
+            "an adapter trains rows of this model: make the configurations of all its adapters before the "
+            "first is added (get_peft_model, add_adapter)"
+        )
     tables = EmbeddingTables(model)
     ids = checked_ids(tables, token_ids, side).tolist()
     for table in tables.tables:

@@ -326,9 +326,11 @@ def test_models_that_fsdp1_has_flattened_are_refused(tmp_path) -> None:
 
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
     try:
-        flat = FullyShardedDataParallel(llama(), device_id=torch.device("cpu"))
-        with pytest.raises(UnsupportedModelError, match=r"sharded by FSDP: .*hf-embinit expand MODEL"):
-            EmbeddingTables(flat)
+        for original in (False, True):
+            flat = FullyShardedDataParallel(llama(), device_id=torch.device("cpu"), use_orig_params=original)
+            for given in (flat, flat.module):  # the wrapper, and the model that a script unwraps
+                with pytest.raises(UnsupportedModelError, match=r"sharded by FSDP: .*expand MODEL"):
+                    EmbeddingTables(given)
     finally:
         dist.destroy_process_group()
 

@@ -62,7 +62,9 @@ def test_a_model_inside_ddp_is_said_to_be_wrapped_too_early(tmp_path):
     try:
         model_, words = model("llama", 500), tokenizer("byte_level", 500)
         ddp = nn.parallel.DistributedDataParallel(model_)
-        with pytest.warns(VocabularyWarning, match="DistributedDataParallel.*wrap the model after its"):
+        with pytest.warns(
+            VocabularyWarning, match="DistributedDataParallel.*the wrapper before the model is wrapped anew"
+        ):
             grow(ddp, words)
         del ddp
         ids = torch.tensor([[3, 4, 5]])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import pytest
 import torch
 from builders.tiny_models import V, t5_with_separate_head
 from builders.tiny_tokenizers import logits, model, texts, tokenizer
+from peft import get_peft_model
 from transformers import Trainer, TrainingArguments
 
-from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError
+from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.tables import EmbeddingTables
 from hf_embinit.vocabulary import expand_vocabulary
 from hf_embinit.vocabulary.new_row_training import peft_config_for_new_tokens, train_new_rows_only
@@ -164,6 +166,33 @@ def test_ids_are_checked(ids) -> None:
             helper(m, ids)
 
 
+def test_a_model_that_ddp_holds_is_wrapped_too_early(tmp_path) -> None:
+    dist = torch.distributed
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        inner = model("llama", 300)
+        ddp = torch.nn.parallel.DistributedDataParallel(inner)
+        with pytest.raises(InvalidArgumentError, match="before the model is wrapped"):
+            train_new_rows_only(ddp, [298, 299])
+        assert all(parameter.requires_grad for parameter in inner.parameters())
+        with pytest.warns(VocabularyWarning, match="before the model is wrapped"):
+            train_new_rows_only(inner, [298, 299]).remove()
+        train_new_rows_only(ddp, [298, 299], freeze_rest=False).remove()
+        del ddp
+        ddp = torch.nn.parallel.DistributedDataParallel(inner, find_unused_parameters=True)
+        with train_new_rows_only(ddp, [298, 299]):
+            for _ in range(3):
+                ddp(torch.tensor([[3, 299]]), labels=torch.tensor([[3, 299]])).loss.backward()
+        del ddp
+        with warnings.catch_warnings(), train_new_rows_only(inner, [298, 299]):
+            warnings.simplefilter("error", VocabularyWarning)
+            ddp = torch.nn.parallel.DistributedDataParallel(inner)
+            for _ in range(3):
+                ddp(torch.tensor([[3, 299]]), labels=torch.tensor([[3, 299]])).loss.backward()
+    finally:
+        dist.destroy_process_group()
+
+
 def test_a_resize_meanwhile_is_an_error() -> None:
     m, _, new = expanded("gpt2")
     with train_new_rows_only(m, new):
@@ -177,7 +206,7 @@ def test_a_resize_meanwhile_is_an_error() -> None:
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("lora", [{}, {"r": 2, "target_modules": "all-linear"}], ids=["tokens", "lora"])
 def test_peft_trains_input_and_output_rows_and_saving_keeps_them(kind, lora, tmp_path) -> None:
-    from peft import PeftModel, get_peft_model
+    from peft import PeftModel
 
     t = tokenizer("byte_level")
     base = model(kind, len(t))
@@ -218,9 +247,19 @@ def test_peft_is_refused_where_it_would_train_something_else() -> None:
         peft_config_for_new_tokens(t5, [V - 1])
 
 
+def test_configurations_of_two_adapters_are_made_before_the_first_is_added() -> None:
+    m = model("llama", 300)
+    second = peft_config_for_new_tokens(m, [299], target_modules=["q_proj"])
+    wrapped = get_peft_model(m, peft_config_for_new_tokens(m, [298], target_modules=["q_proj"]))
+    for given in (wrapped, m):
+        with pytest.raises(UnsupportedModelError, match="of all its adapters before the first is added"):
+            peft_config_for_new_tokens(given, [299])
+    wrapped.add_adapter("second", second)
+
+
 def test_peft_drops_the_bias_of_a_head_that_it_wraps() -> None:
     """Why a head with a bias is refused; when this fails, PEFT no longer does, and the refusal can go."""
-    from peft import TrainableTokensConfig, get_peft_model
+    from peft import TrainableTokensConfig
 
     m, t, new = expanded("bert")
     ids = torch.tensor([t(TEXT)["input_ids"]])
@@ -230,7 +269,7 @@ def test_peft_drops_the_bias_of_a_head_that_it_wraps() -> None:
 
 
 def test_the_report_s_indices_work_in_a_lora_config() -> None:
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig
 
     t = tokenizer("byte_level")
     m = model("llama", len(t))

@@ -92,6 +92,24 @@ def test_rows_of_a_quantised_model_come_back(kind, scheme, tmp_path) -> None:
     assert torch.equal(logits(again, ids), after)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_measuring_leaves_4_bit_weights_to_be_saved(tmp_path) -> None:
+    """Some CPUs have weights packed to run, and bitsandbytes 0.50 saves those with scales out of order."""
+    t = tokenizer("byte_level")
+    model("llama", len(t), **SIZES["llama"]).save_pretrained(tmp_path / "base")
+    saved = []
+    for prefixes in ("generated", ()):
+        m = AutoModelForCausalLM.from_pretrained(
+            tmp_path / "base", quantization_config=four_bit(), device_map="cpu", dtype=torch.float32
+        )
+        report = expand_vocabulary(m, t if not saved else tokenizer("byte_level"), NEW, prefixes=prefixes)
+        assert (report.shift is not None) is bool(prefixes) and not m.training
+        m.save_pretrained(tmp_path / "grown")
+        saved.append(load_file(tmp_path / "grown" / "model.safetensors"))
+    assert saved[0].keys() == saved[1].keys()
+    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
+
+
 def compress(folder: Path) -> None:
     """Packs the linear layers of a checkpoint into 4 bits, as llm-compressor writes them for vLLM."""
     pytest.importorskip(
