@@ -13,7 +13,7 @@ from collections import defaultdict
 import pytest
 from builders import ROOT
 
-from hf_embinit.studies.comparisons import t_interval
+from hf_embinit.studies.comparisons import power, t_interval
 from hf_embinit.training.twins import KS
 
 RESULTS = ROOT / "recipes" / "results"
@@ -222,16 +222,40 @@ def test_what_is_told_of_word_pieces_on_sst2(difference, verdict, quoted) -> Non
     assert len(means) == 4 and all(re.search(rf"{mean} \({sd};\s", PAGE) for mean, sd in means)
 
 
+def test_xaviers_rows_at_the_moments_of_bert_cannot_be_told_from_its_neighbors() -> None:
+    accuracies: dict[str, dict[int, float]] = defaultdict(dict)
+    for name, record in RECORDS.items():
+        given = record["arguments"]
+        if "runs/classify/sst2-bert-base-uncased-" in name and given["max_steps"] != 1:
+            accuracies[record["init"]][record["seed"]] = max(
+                100 * epoch["validation_accuracy"] for epoch in record["history"]
+            )
+    ours = accuracies["xavier_bert"]
+    assert len(ours) == 5
+    assert (
+        f"`xavier_bert` {statistics.fmean(ours.values()):.1f} ({statistics.stdev(ours.values()):.1f})" in PAGE
+    )
+    powers = []
+    for init, of_paper in (("xavier", 0.5), ("bert", -1.3), ("bert_xavier", 0.4)):
+        by_seed = [ours[seed] - accuracies[init][seed] for seed in sorted(ours)]
+        low, high = t_interval(by_seed)
+        assert low < 0 < high
+        quoted = f"{statistics.fmean(by_seed):+.1f}, {low:.1f} to {high:.1f}; the paper {of_paper:+}"
+        assert f"`{init}` ({quoted})" in PAGE
+        powers.append(round(100 * power(of_paper, statistics.stdev(by_seed), len(by_seed))))
+    assert "differences {}, {} and {} times of 100".format(*powers) in PAGE
+
+
 def test_the_power_that_the_page_names_is_that_of_the_tables() -> None:
     table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
     found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
-    power = {(column, pair): int(percent) for column, pair, percent in found}
-    assert f"would tell {power['Multi30k', 'words-glove_xavier - words-xavier']} times of 100" in PAGE
+    powers = {(column, pair): int(percent) for column, pair, percent in found}
+    assert f"would tell {powers['Multi30k', 'words-glove_xavier - words-xavier']} times of 100" in PAGE
     untold = re.findall(r"^\| SST2 \| bert-.* \| cannot tell \| (\d+)% \|", table, re.MULTILINE)
     *weak, strongest = sorted(int(percent) for percent in untold)
     assert len(weak) == 4 and f"in the paper, {weak[0]} to {weak[-1]} times." in PAGE
     assert (
-        strongest == power["SST2", "bert-bert_xavier - bert-bert"]
+        strongest == powers["SST2", "bert-bert_xavier - bert-bert"]
         and f"tell {strongest} times of 100" in PAGE
     )
     table = (RESULTS / "reproduce" / "zhang1" / "table.md").read_text(encoding="utf-8")
