@@ -41,6 +41,7 @@ def main() -> None:
     from hf_embinit.hub import load_pretrained_tokenizer
     from hf_embinit.measures import vocabulary_overlap
     from hf_embinit.records import check_report_folder, collect_versions, device_name, write_json
+    from hf_embinit.tasks import texts_digest
     from hf_embinit.tokens import token_family, vocabulary
 
     check_report_folder(args.output_dir, "overlap")
@@ -48,9 +49,12 @@ def main() -> None:
             for name in ("tokenizer", "reference")]  # fmt: skip
     own, reference = ((vocabulary(tokenizer), token_family(tokenizer)) for tokenizer in both)
     overlap = asdict(vocabulary_overlap(*own, *reference))
+    data = {name: {"rows": len(tokens), "sha256": texts_digest(tokens)}
+            for name, (tokens, _) in (("tokenizer", own), ("reference", reference))}  # fmt: skip
     results = {
         "dataset": "vocabularies",
         "arguments": asdict(args),
+        "data": data,
         "overlap": overlap,
         "runtime": {"device": device_name("cpu")},
         "versions": collect_versions(),

@@ -20,6 +20,7 @@ from ..arguments import AtLeastTwo, Count, Positive, Seed, Text, check_flags
 from ..display import markdown_table
 from ..drawing import shrink_picture
 from ..errors import InvalidArgumentError
+from ..files import file_sha256
 from ..initializers import turned_away
 from ..measures import (
     AnalogyTask,
@@ -30,7 +31,7 @@ from ..measures import (
 )
 from ..moments import standardize, xavier_bound, xavier_std
 from ..records import RESULTS_NAME, check_report_folder, collect_versions, device_name, write_json, write_text
-from ..vectors import load_vectors
+from ..vectors import load_vectors, rows_digest
 from .figures import plot_frontier
 from .spaces import find_source
 
@@ -124,6 +125,10 @@ def measure_frontier(args: FrontierArguments, command: str) -> dict[str, Any]:
     folder = Path(args.output_dir)
     results = {
         "vectors": {**vectors.source, "name": args.vectors},
+        "data": {
+            "vectors": {"rows": len(vectors), "sha256": rows_digest(vectors.tokens, vectors.matrix)[7:]},
+            "analogies": {"rows": task.total, "sha256": file_sha256(Path(find_source(args.analogies)))},
+        },
         "tokens": len(vectors),
         "width": width,
         "applicable": len(task.rows),

@@ -88,7 +88,8 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
 
     from ..measures import read_analogies
     from ..records import check_report_folder, collect_versions, device_name, write_json, write_text
-    from ..tasks import load_texts
+    from ..tasks import load_texts, texts_digest
+    from ..vectors import rows_digest
     from . import analysis
     from .html import render_page
     from .spaces import count_tokens, find_source, load_spaces
@@ -101,10 +102,18 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
     analysis.check_settings(spaces, k=args.k, sample=args.sample, lengths=args.lengths)
     questions = None if args.analogies is None else read_analogies(find_source(args.analogies))
     corpus = None
+    data = {
+        space.name: {
+            "rows": len(space.tokens),
+            "sha256": rows_digest(space.tokens, space.matrix)[7:],
+        }
+        for space in spaces
+    }
     if args.corpus is not None:
         texts = load_texts(args.corpus, data_dir=args.data_dir)
         count_tokens(spaces, texts, args.language)
         corpus = {"name": args.corpus, "texts": len(texts), "min_count": args.min_count}
+        data["corpus"] = {"rows": len(texts), "sha256": texts_digest(texts)}
 
     measured = {space.name: _measure(space, args, questions) for space in spaces}
     words = analysis.choose_words(spaces) if args.words is None else args.words
@@ -117,6 +126,7 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
         "knn_match": pairs,
         "neighbors": neighbors,
         "corpus": corpus,
+        "data": data,
         "figures": _draw(spaces, measured, pairs, folder),
         "arguments": asdict(args),
         "command": command,
