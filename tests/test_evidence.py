@@ -29,7 +29,8 @@ def test_records_come_from_clean_trees_and_the_page_counts_the_rest() -> None:
     assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in commits.values())
     without = [name for name, record in RECORDS.items() if not record.get("data")]
     of_retokenize = [name for name in without if "retokenize/" in name]
-    assert f"{len(without)} have no digests of their texts, {len(of_retokenize)} of them runs of" in PAGE
+    assert without == of_retokenize
+    assert f"{len(without)} have no digests of their texts, all of them runs of" in PAGE
 
     git = ["git", "-C", str(ROOT)]
     known = subprocess.run([*git, "log", "--format=%H"], capture_output=True, text=True, check=False)
@@ -50,6 +51,7 @@ def sst2_curves() -> dict[tuple[int, str], dict[int, list[float]]]:
     """Validation accuracy in percent by epoch of the same runs, with the paper's learning rate."""
     found: dict[tuple[int, str], dict[int, list[float]]] = defaultdict(dict)
     rows = {None: "xavier", "en_for_sst2": "little", "glove.6B": "much"}
+    rows["googlenews_word2vec_8000x300.txt"] = "much"
     for name, record in RECORDS.items():
         given = record["arguments"]
         whole = not given.get("max_train_samples") and given.get("max_steps") == -1
@@ -89,6 +91,10 @@ def test_stopping_earlier_turns_nothing_round_on_sst2(epoch, quoted) -> None:
         (100, "much", "xavier", "-2.6 (-4.3 to -0.9)"),
         (100, "much_xavier", "much", "+2.4 (-0.03 to 4.84)"),
         (300, "little_xavier", "xavier", "-1.0 (95% t interval -1.3 to -0.7)"),
+        (300, "much_xavier", "xavier", "-0.3 (-1.1 to 0.5)"),
+        (300, "much", "xavier", "-1.6 (-2.6 to -0.7)"),
+        (300, "much_xavier", "much", "+1.3 (0.3 to 2.4)"),
+        (300, "much_xavier", "little_xavier", "+0.7 (-0.2 to 1.6)"),
         (300, "little", "xavier", "(-3.5, -5.0 to -2.0; the paper -0.4)"),
         (300, "little_xavier", "little", "(+2.5, 1.1 to 4.0; the paper +1.3)"),
     ],
@@ -393,6 +399,31 @@ def test_three_butterfly_pairs_are_as_their_page_says(experiment, title) -> None
     cells = [told([r["metrics"][f"knn_input_{column}"] for r in records]) for column in by_column]
     cells += [told([record["metrics"]["test_perplexity"] for record in records], 1)]
     assert line.strip("| ").split(" | ")[1:-1] == [f"{ends[0]:,}", *cells] and len(set(ends)) == 1
+
+
+def test_the_pair_of_the_papers_width_is_as_its_page_says() -> None:
+    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    record = RECORDS["language_model/butterfly-width512-0-1/results.json"]
+    match = {row["step"]: 100 * row["knn_input_inner_product"] for row in record["history"]}
+    end = max(match)
+    ends = " and ".join(f"{record['metrics'][f'test_perplexity_seed{seed}']:.1f}" for seed in (0, 1))
+    assert (
+        f"| {end:,} | {match[0]:.1f}% | {match[end]:.1f}% at step {end:,} | {match[end]:.1f}% | {ends} |"
+        in page
+    )
+    assert f"of {match[316]:.1f}%, and falls to {match[464]:.1f}% at step 464" in page
+    assert (
+        match[215] < match[316]
+        and match[464] < match[681] < match[1000] < match[1468] < match[2154] < match[end]
+    )
+    by_k = [100 * record["metrics"][f"knn_input_inner_product_k{k}"] for k in KS]
+    assert f"whatever K ({min(by_k):.1f}% to {max(by_k):.1f}%)" in page
+    cosine, distance = (
+        100 * record["metrics"][f"knn_input_{metric}_k10"] for metric in ("cosine", "euclidean")
+    )
+    assert f"higher ({cosine:.1f}%); by distance it is {distance:.1f}%" in page
+    assert f"ends with {match[end]:.1f}% at step {end:,}" in PAGE
+    assert f"test perplexity {record['metrics']['test_perplexity']:.0f}, the nearest" in PAGE
 
 
 def test_what_three_butterfly_pairs_tell_and_what_not() -> None:

@@ -283,7 +283,7 @@ def provenance(scores: Sequence[Scores], command: str) -> str:
             versions.setdefault(name, set()).add(version)
         for name, split in (record.get("data") or {}).items():
             digest = f"{split['rows']:,} rows, {split['sha256']}"
-            data.setdefault(f"{record['dataset']} {name}", set()).add(digest)
+            data.setdefault(f"{record.get('dataset', '')} {name}".strip(), set()).add(digest)
     commits = versions.pop("commit", set())
     lines = [
         f"- command: `{command}`",
