@@ -123,6 +123,16 @@ def test_a_diverged_run_is_no_number_of_its_cell(finished) -> None:
     )
 
 
+def test_a_report_of_tables_has_digests_and_no_data_set(finished) -> None:
+    study, launch = finished
+    for run in study.runs:
+        path = launch.folder(run) / run.results
+        record = json.loads(path.read_text())
+        del record["dataset"]
+        path.write_text(json.dumps(record))
+    assert "- data, train: `3 rows, f00`" in markdown(study, gather(study, launch), "cmd")
+
+
 def test_csv_and_latex(finished) -> None:
     study, launch = finished
     scores = gather(study, launch)
