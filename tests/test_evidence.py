@@ -50,8 +50,8 @@ def sst2_accuracies() -> dict[tuple[int, str], dict[int, float]]:
 def sst2_curves() -> dict[tuple[int, str], dict[int, list[float]]]:
     """Validation accuracy in percent by epoch of the same runs, with the paper's learning rate."""
     found: dict[tuple[int, str], dict[int, list[float]]] = defaultdict(dict)
-    rows = {None: "xavier", "en_for_sst2": "little", "glove.6B": "much"}
-    rows["googlenews_word2vec_8000x300.txt"] = "much"
+    word2vec = "googlenews_word2vec_8000x300.txt"
+    rows = {None: "xavier", "en_for_sst2": "little", "glove.6B": "much", word2vec: "much"}
     for name, record in RECORDS.items():
         given = record["arguments"]
         whole = not given.get("max_train_samples") and given.get("max_steps") == -1

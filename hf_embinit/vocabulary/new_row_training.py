@@ -258,7 +258,7 @@ def peft_config_for_new_tokens(
 
     from .adapters import carry_by_config
 
-    if any("trainable_tokens_delta" in name for name, _ in unwrap(model).named_parameters()):
+    if _adapter_trains_rows(model):
         raise UnsupportedModelError(
             "an adapter trains rows of this model: make the configurations of all its adapters before the "
             "first is added (get_peft_model, add_adapter)"
@@ -326,9 +326,13 @@ def get_output_embeddings(self: PreTrainedModel) -> nn.Module | None:
     return head
 
 
+def _adapter_trains_rows(model: Any) -> bool:
+    return any("trainable_tokens_delta" in name for name, _ in unwrap(model).named_parameters())
+
+
 def trained_tables(model: Any) -> EmbeddingTables:
     """The tables of a model, no adapter's. Raises `UnsupportedModelError` where one trains single rows."""
-    if any("trainable_tokens_delta" in name for name, _ in unwrap(model).named_parameters()):
+    if _adapter_trains_rows(model):
         raise UnsupportedModelError(
             "an adapter trains rows of this model: they are its parameters named trainable_tokens_delta, to "
             "which an optimizer may give a group, and a learning rate, of their own"
