@@ -175,6 +175,8 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
         if split.startswith("vectors"):
             label, of = split, "tokens and rows"
         rows.append((label, f"{used['rows']:,} rows, SHA-256 of {of} {markdown_code(used['sha256'])}"))
+        if split.startswith("vectors"):
+            rows.append((f"their text ({split})", _text_of_vectors(used.get("provenance"))))
     for key, label in _SETTINGS.items():
         if record.arguments.get(key) not in (None, "", -1, False):
             rows.append((label, cell(record.arguments[key])))
@@ -192,6 +194,17 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
         if str(url := cost.get(tracker, "")).startswith("https://"):
             rows.append(("training curves", f"[{tracker}](<{cell(url)}>)"))
     return rows
+
+
+def _text_of_vectors(provenance: Any) -> str:
+    """What vectors were trained on, and how, as far as the file beside theirs says."""
+    known = provenance if isinstance(provenance, dict) else {}
+    corpora = known.get("corpora") if isinstance(known.get("corpora"), list) else []
+    names = [cell(corpus.get("corpus")) for corpus in corpora if isinstance(corpus, dict)]
+    text = ", ".join(names) or cell(known.get("text") or "not recorded")
+    if isinstance(known.get("corpus_tokens"), int):
+        text += f" ({known['corpus_tokens']:,} tokens)"
+    return f"{text}; {cell(known['method'])}" if known.get("method") else text
 
 
 def signature(text: str | None) -> str:

@@ -102,6 +102,7 @@ def test_card_of_a_translation_run(tmp_path):
     assert "AutoModelForSeq2SeqLM.from_pretrained" in text and "import hf_embinit" in text
     assert "| train set | 29,000 rows, SHA-256 of texts and labels `f00d` |" in text
     assert "| vectors, source | 7,851 rows, SHA-256 of tokens and rows `beef` |" in text
+    assert "| their text (vectors, source) | not recorded |" in text
     assert "a CPU, 2 processes" in text and "1,234 s" in text
     assert "kim2024" in text and "post2018" in text and "glorot2010" in text and "hewitt" not in text
     assert not re.search(r"\bNone\b|\bnan\b|Undefined|\{\{", text)
@@ -111,6 +112,33 @@ def test_card_of_a_translation_run(tmp_path):
     (entry,) = yaml.safe_load(entries.read_text())
     assert entry["dataset"] == {"id": "bentrevett/multi30k", "task_id": "bleu"} and entry["value"] == 35.1234
     assert SIGNATURE in entry["notes"]
+
+
+@pytest.mark.parametrize(
+    "provenance, said",
+    [
+        (
+            {
+                "corpora": [{"corpus": "tatoeba:de"}, {"corpus": "multi30k:de"}],
+                "corpus_tokens": 1_600_000,
+                "method": "GloVe",
+            },
+            "tatoeba:de, multi30k:de (1,600,000 tokens); GloVe",
+        ),
+        (
+            {"method": "word2vec | 2013", "text": "Google News\n100 billion tokens"},
+            "Google News 100 billion tokens; word2vec \\| 2013",
+        ),
+        ({"corpora": "captions", "corpus_tokens": "many"}, "not recorded"),
+        ({"corpora": ["captions"], "method": "fastText"}, "not recorded; fastText"),
+        ("GloVe", "not recorded"),
+        (None, "not recorded"),
+    ],
+)
+def test_a_card_says_what_its_vectors_were_trained_on(provenance, said):
+    data = {"vectors, shared": {"rows": 3, "sha256": "beef", "provenance": provenance}}
+    rows = dict(settings_rows(make_record(data=data), None))
+    assert rows["their text (vectors, shared)"] == said
 
 
 @pytest.mark.parametrize(
