@@ -41,6 +41,17 @@ _AS_IN_RUN_GLUE = {
 }
 """Flags of recipes and their names in transformers' own examples, which are read too."""
 
+_OF_TRANSFORMERS_4 = {
+    "evaluation_strategy": "--eval_strategy",
+    "group_by_length": "--train_sampling_strategy group_by_length",
+    "logging_dir": "the environment variable TENSORBOARD_LOGGING_DIR",
+    "no_cuda": "--use_cpu",
+    "overwrite_output_dir": "another --output_dir",
+    "push_to_hub_model_id": "--hub_model_id",
+    "warmup_ratio": "--warmup_steps, which takes a share below 1,",
+}
+"""Arguments that version 5 dropped, and what does the same."""
+
 
 class _Parser(HfArgumentParser):
     """Reads every flag under its name in transformers' examples, too; its value keeps our name."""
@@ -251,6 +262,9 @@ def _read_settings(path: Path, flags: dict[str, Any]) -> dict[str, Any]:
 
 def _unknown_flag(unknown: list[str], flags: dict[str, Any]) -> str:
     name = unknown[0].split("=")[0]
-    close = difflib.get_close_matches(name.lstrip("-").replace("-", "_"), flags, n=3, cutoff=0.6)
+    key = name.lstrip("-").replace("-", "_")
+    if key in _OF_TRANSFORMERS_4:
+        return f"{name!r} is an argument of transformers 4: use {_OF_TRANSFORMERS_4[key]} now"
+    close = difflib.get_close_matches(key, flags, n=3, cutoff=0.6)
     hint = f" Did you mean: {', '.join('--' + c for c in close)}?" if close else ""
     return f"unknown argument {name!r}.{hint} --help lists all of them."
