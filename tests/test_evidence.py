@@ -140,6 +140,34 @@ def test_raw_vectors_on_multi30k_are_as_far_behind_as_the_page_says(difference, 
 
 
 @pytest.mark.parametrize(
+    ("init", "field", "quoted"),
+    [
+        ("xavier", "test_bleu_tokenized", "behind `xavier` by 5.16 BLEU (4.60 to 5.73)"),
+        ("glove_xavier", "test_bleu_tokenized", "behind `glove_xavier` by 4.54 (3.56 to 5.52)"),
+        ("glove", "test_bleu_tokenized", "above it by 0.60 (-1.39 to 2.58)"),
+        ("glove", "validation_loss", "0.105 nats (0.076 to 0.133)"),
+    ],
+)
+def test_shuffled_vectors_on_multi30k_are_as_far_behind_as_the_page_says(init, field, quoted) -> None:
+    runs = {
+        (r["init"], r["seed"]): r["metrics"][field]
+        for name, r in RECORDS.items()
+        if "translate/multi30k-words-" in name
+        and (given := r["arguments"])["num_train_epochs"] == 20
+        and given["max_steps"] == -1
+        and (given["position_encoding"], given.get("position_scale", 1)) == ("sinusoidal", 1)
+        and not given["freeze_embeddings"]
+    }
+    behind = [runs[init, seed] - runs["glove_shuffled", seed] for seed in (1, 2, 3)]
+    behind = [-x for x in behind] if field == "validation_loss" else behind
+    numbers = [statistics.mean(behind), *t_interval(behind)]
+    said = [float(number) for number in re.findall(r"[-+]?\d+\.\d+", quoted)]
+    digits = len(re.findall(r"\d+\.(\d+)", quoted)[0])
+    assert said == pytest.approx(numbers, abs=0.51 * 10**-digits)
+    assert quoted in PAGE
+
+
+@pytest.mark.parametrize(
     ("task", "difference", "told", "quoted"),
     [
         (

@@ -199,8 +199,9 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
 def _text_of_vectors(provenance: Any) -> str:
     """What vectors were trained on, and how, as far as the file beside theirs says."""
     known = provenance if isinstance(provenance, dict) else {}
-    corpora = known.get("corpora") if isinstance(known.get("corpora"), list) else []
-    names = [cell(corpus.get("corpus")) for corpus in corpora if isinstance(corpus, dict)]
+    corpora = known.get("corpora")
+    listed = corpora if isinstance(corpora, list) else []
+    names = [cell(corpus.get("corpus")) for corpus in listed if isinstance(corpus, dict)]
     text = ", ".join(names) or cell(known.get("text") or "not recorded")
     if isinstance(known.get("corpus_tokens"), int):
         text += f" ({known['corpus_tokens']:,} tokens)"
