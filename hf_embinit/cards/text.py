@@ -171,11 +171,10 @@ def settings_rows(record: RunRecord, hub_id: str | None) -> list[tuple[str, str]
     rows = [("recipe", f"`recipes/{task.recipe}`")] if task else []
     rows.append(("data", link if hub_id else cell(record.dataset)))
     for split, used in record.data.items():
-        label, of = f"{split} set", "texts and labels"
-        if split.startswith("vectors"):
-            label, of = split, "tokens and rows"
+        vectors = split.startswith("vectors")
+        label, of = (split, "tokens and rows") if vectors else (f"{split} set", "texts and labels")
         rows.append((label, f"{used['rows']:,} rows, SHA-256 of {of} {markdown_code(used['sha256'])}"))
-        if split.startswith("vectors"):
+        if vectors:
             rows.append((f"their text ({split})", _text_of_vectors(used.get("provenance"))))
     for key, label in _SETTINGS.items():
         if record.arguments.get(key) not in (None, "", -1, False):

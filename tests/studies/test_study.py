@@ -69,7 +69,8 @@ def test_a_flag_that_a_recipe_does_not_have_is_refused_with_the_nearest(tmp_path
 
 
 def test_tables_share_the_runs_they_have_in_common() -> None:
-    table1 = {run.name for run in load_study("table1", only=["multi30k/words-*[!d]"]).runs}
+    rows = ["multi30k/words-xavier", "multi30k/words-glove", "multi30k/words-glove_xavier"]
+    table1 = {run.name for run in load_study("table1", only=rows).runs}
     table3 = {run.name for run in load_study("table3", only=["*-yes-yes"]).runs}
     figure = {run.name for run in load_study("figure1", only=["multi30k-words"], seeds=4).runs}
     assert table1 == table3 == figure and len(table1) == 12
