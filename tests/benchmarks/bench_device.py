@@ -4,8 +4,8 @@
 
 Needs Multi30k in HF_EMBINIT_DATA. The recipe's data, collator, model and settings, and a bare loop over the
 same batches on every device. Prints real tokens a second (source and target, without padding), the median of
-the rounds, the ratio to float32 on the first device in the same run, and the minutes that 20 epochs of steps
-would take at that pace, without validation. The first round compiles and is left out.
+the rounds, the ratio to the first mode on the first device in the same run, and the minutes that 20 epochs of
+steps would take at that pace, without validation. The first round compiles and is left out.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     found = [torch.accelerator.current_accelerator().type] if torch.accelerator.is_available() else []
     parser.add_argument("--devices", nargs="+", default=["cpu", *found])
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="the first is the ratio's base")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 
@@ -79,11 +80,11 @@ def main() -> None:
     batches = [batch for _, batch in zip(range(arguments.steps), loader, strict=False)]
     tokens, epoch = sum(map(tokens_of, batches)), len(loader)
 
-    loops = {(d, mode): Loop(tokenizer, d, mode) for d in arguments.devices for mode in MODES}
+    loops = {(d, mode): Loop(tokenizer, d, mode) for d in arguments.devices for mode in arguments.modes}
     taken = {
         key: [loop.seconds(batches) for _ in range(arguments.rounds + 1)][1:] for key, loop in loops.items()
     }
-    base = statistics.median(taken[arguments.devices[0], "float32"])
+    base = statistics.median(taken[arguments.devices[0], arguments.modes[0]])
     setting = f"{BATCH} pairs a batch, {len(batches)} random batches, {arguments.threads} threads"
     print(f"{setting}, torch {torch.__version__}")
     print(f"{'device':8} {'mode':20} {'tokens/s':>10} {'ratio':>7} {'20 epochs, minutes':>20}")
