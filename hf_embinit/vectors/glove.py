@@ -183,8 +183,9 @@ def train_glove(
     """GloVe vectors of the words in `sentences` (lists of words), word plus context, most frequent first.
 
     Defaults are those of Pennington et al. 2014, but for a small corpus's `min_count`. `window` is in words,
-    `x_max` in co-occurrences, `batch_size` in pairs. The same seed gives the same vectors on one machine; on
-    another device they differ by rounding. Raises `InvalidArgumentError` for settings out of range and for a
+    `x_max` in co-occurrences, `batch_size` in pairs. The same seed gives the same vectors on one machine with
+    one number of threads; else they differ by rounding, and so does their digest: `computed_with` of their
+    provenance says on what they were made. Raises `InvalidArgumentError` for settings out of range and for a
     corpus without pairs.
     """
     cooccurrences = count_cooccurrences(
@@ -275,6 +276,11 @@ def fit_glove(
             "learning_rate": learning_rate,
             "seed": seed,
             "batch_size": batch_size,
+        },
+        "computed_with": {
+            "device": str(device),
+            "threads": torch.get_num_threads(),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         },
     }
     return PretrainedVectors(

@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     found = [torch.accelerator.current_accelerator().type] if torch.accelerator.is_available() else []
     parser.add_argument("--devices", nargs="+", default=["cpu", *found])
-    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="the first is the ratio's base")
+    parser.add_argument("--modes", nargs="+", choices=MODES, default=MODES, help="base of the ratio first")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
 

@@ -200,6 +200,7 @@ def test_report_and_shape():
     assert (vectors.name, vectors.family) == ("mine", "words")
     assert vectors.report["corpus_tokens"] == sum(map(len, SENTENCES))
     assert vectors.report["final_loss"] == vectors.report["losses"][-1]
+    assert vectors.provenance["computed_with"]["threads"] == torch.get_num_threads()
     settings = vectors.report["settings"]
     assert settings["min_count"] == 3 and settings["seed"] == 4 and settings["window"] == 10
     assert vectors.report["pairs"] == len(count_cooccurrences(SENTENCES, min_count=3))
