@@ -27,6 +27,8 @@ RECORDS = {
 def test_records_come_from_clean_trees_and_the_page_counts_the_rest() -> None:
     commits = {name: record["versions"].get("commit", "") for name, record in RECORDS.items()}
     assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in commits.values())
+    elsewhere = [name for name, record in RECORDS.items() if '"/' in json.dumps(record.get("arguments"))]
+    assert not elsewhere, "paths of one machine"
     without = [name for name, record in RECORDS.items() if not record.get("data")]
     of_retokenize = [name for name in without if "retokenize/" in name]
     assert without == of_retokenize
@@ -60,7 +62,7 @@ def sst2_curves() -> dict[tuple[int, str], dict[int, list[float]]]:
         if given["learning_rate"] != 1e-4:
             continue
         stem = given["vectors"] and re.split(r"\.\d+d", given["vectors"].split("/")[-1])[0]
-        row = rows[stem] + ("_xavier" if record["init"].endswith("_xavier") else "")
+        row = rows[stem] + "".join(re.findall("_xavier|_shuffled", record["init"]))
         assert record["seed"] not in found[given["d_model"], row]
         accuracies = [100 * epoch["validation_accuracy"] for epoch in record["history"]]
         found[given["d_model"], row][record["seed"]] = accuracies
@@ -97,6 +99,9 @@ def test_stopping_earlier_turns_nothing_round_on_sst2(epoch, quoted) -> None:
         (300, "much_xavier", "little_xavier", "+0.7 (-0.2 to 1.6)"),
         (300, "little", "xavier", "(-3.5, -5.0 to -2.0; the paper -0.4)"),
         (300, "little_xavier", "little", "(+2.5, 1.1 to 4.0; the paper +1.3)"),
+        (300, "xavier", "little_shuffled", "4.1 behind `xavier` (2.5 to 5.8)"),
+        (300, "little_xavier", "little_shuffled", "3.2 behind `glove_xavier` (1.7 to 4.6)"),
+        (300, "little_shuffled", "little", "(-0.6, -2.9 to 1.7)"),
     ],
 )
 def test_what_vectors_do_on_sst2_is_what_the_intervals_say(width, row, against, quoted) -> None:
