@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..arguments import AtLeastTwo, Count, Seed, Text, check_flags
+from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from .analysis import Space
@@ -110,6 +111,10 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
         for space in spaces
     }
     if args.corpus is not None:
+        if "corpus" in data:
+            raise InvalidArgumentError(
+                "--names: the record keeps 'corpus' for the digest of --corpus; give the table another name"
+            )
         texts = load_texts(args.corpus, data_dir=args.data_dir)
         count_tokens(spaces, texts, args.language)
         corpus = {"name": args.corpus, "texts": len(texts), "min_count": args.min_count}

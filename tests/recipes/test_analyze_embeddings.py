@@ -19,6 +19,7 @@ from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
 from hf_embinit.measures.statistics import embedding_statistics
 from hf_embinit.moments import xavier_std
 from hf_embinit.report import analysis, spaces
+from hf_embinit.report.run import AnalysisArguments, analyze_embeddings
 from hf_embinit.report.text import times
 from hf_embinit.tasks.texts import load_texts
 from hf_embinit.vectors import PretrainedVectors, read_embedding_table, write_vectors
@@ -205,6 +206,13 @@ def test_bad_input_ends_with_one_sentence(sources: Path, tmp_path: Path) -> None
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             analysis.check_settings(twice, **{"k": 3, "sample": 5, "lengths": [4], **settings})
+    named = AnalysisArguments(
+        [str(sources / "narrow.txt")], names=["corpus"], corpus="captions:en", output_dir=str(tmp_path / "o")
+    )
+    with pytest.raises(
+        InvalidArgumentError, match="keeps 'corpus' for the digest of --corpus; give the table"
+    ):
+        analyze_embeddings(named, "")
 
 
 @pytest.mark.parametrize(
