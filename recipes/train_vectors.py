@@ -13,12 +13,10 @@
         --output en.300d.txt
     python recipes/train_vectors.py --corpus captions:de --language de --dim 128 --output captions.de.txt
 
-Words are those of spaCy's rule tokenizer, lower-cased, as in `recipes/translate.py --tokenizer words`. The
-settings are those of Pennington et al. 2014 but for --x_max, which suits a corpus of some million words.
-What they were trained on is kept beside them (en.300d.json), and with every run that reads them. Another
-number of threads or another CPU changes their last digits: to the byte they come back on a CPU of one kind
-with the same OMP_NUM_THREADS (`computed_with` in that file).
-`--push_to_hub --hub_model_id user/name` publishes them: other recipes read them with `--vectors user/name`.
+Words are those of spaCy's rules, lower-cased, as in `recipes/translate.py --tokenizer words`. Settings are
+Pennington et al. 2014's but for --x_max, which suits some million words. Their text is named beside them
+(en.300d.json) and with every run that reads them; another CPU or OMP_NUM_THREADS changes last digits, and so
+the digest. `--push_to_hub --hub_model_id user/name` publishes them: `--vectors user/name` reads them.
 """
 
 from __future__ import annotations
