@@ -288,6 +288,7 @@ def test_runs_of_sst2_in_both_precisions_say_what_the_page_says(arm, against, ha
         ("emptied", 0.1, "emptied", 1.0, "gains 5.6 from factor 1 to 0.1 (1.0 to 10.2)"),
         ("xavier", 0.2, "xavier", 1.0, "`xavier` 11.5 to 0.2 (8.7 to 14.4)"),
         ("emptied", 0.1, "plain", None, "(`glove_orthogonal` +0.8, -1.8 to 3.4)"),
+        ("random", 1.0, "random", 0.5, "lose 2.1 at half the length (0.8 to 3.4)"),
     ],
 )
 def test_shorter_positions_help_frozen_tables_on_sst2(arm, factor, against, since, quoted):
@@ -300,7 +301,8 @@ def test_shorter_positions_help_frozen_tables_on_sst2(arm, factor, against, sinc
             best = 100 * max(row["validation_accuracy"] for row in record["history"])
             scale = given.get("position_scale", 1.0) if of[2] == "sinusoidal" else None
             found.setdefault((str(of), scale), {})[record["seed"]] = best
-    arms = SST2 | {"xavier": ("xavier", None, "sinusoidal")}
+    turned = ("glove_orthogonal", ["turn=random", "empty=false"], "sinusoidal")
+    arms = SST2 | {"xavier": ("xavier", None, "sinusoidal"), "random": turned}
     theirs = (*arms[against][:2], "sinusoidal" if since else "none")
     ours, theirs = found[str(arms[arm]), factor], found[str(theirs), since]
     gained = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
