@@ -243,18 +243,23 @@ SST2 = {
 }
 
 
-def trained_on_sst2():
-    """Accuracy in percent of the reduced runs at factor 1: arm, then (bf16, seed)."""
+def on_sst2(*, frozen):
+    """Accuracy in percent of the reduced runs: arm and factor (None without sines), then (bf16, seed)."""
     found = {}
     for file in (COMMITTED.parent / "reproduce" / "runs" / "classify").glob("sst2-words-*/results.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
         given = record["arguments"]
-        reduced = given["max_train_samples"] == 20000 and given.get("position_scale", 1.0) == 1.0
-        if reduced and not given["freeze_embeddings"]:
+        if given["max_train_samples"] == 20000 and given["freeze_embeddings"] == frozen:
             arm = (record["init"], given.get("init_options"), given["position_encoding"])
+            factor = given.get("position_scale", 1.0) if arm[2] == "sinusoidal" else None
             best = 100 * max(row["validation_accuracy"] for row in record["history"])
-            found.setdefault(str(arm), {})[given["bf16"], record["seed"]] = best
+            found.setdefault((str(arm), factor), {})[given["bf16"], record["seed"]] = best
     return found
+
+
+def trained_on_sst2():
+    """The trained runs at factor 1, or without sines: arm, then (bf16, seed)."""
+    return {arm: runs for (arm, factor), runs in on_sst2(frozen=False).items() if factor in (1.0, None)}
 
 
 @pytest.mark.parametrize(
@@ -292,20 +297,12 @@ def test_runs_of_sst2_in_both_precisions_say_what_the_page_says(arm, against, ha
     ],
 )
 def test_shorter_positions_help_frozen_tables_on_sst2(arm, factor, against, since, quoted):
-    found = {}
-    for file in (COMMITTED.parent / "reproduce" / "runs" / "classify").glob("sst2-words-*/results.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        given = record["arguments"]
-        if given["max_train_samples"] == 20000 and given["freeze_embeddings"]:
-            of = (record["init"], given.get("init_options"), given["position_encoding"])
-            best = 100 * max(row["validation_accuracy"] for row in record["history"])
-            scale = given.get("position_scale", 1.0) if of[2] == "sinusoidal" else None
-            found.setdefault((str(of), scale), {})[record["seed"]] = best
+    found = on_sst2(frozen=True)
     turned = ("glove_orthogonal", ["turn=random", "empty=false"], "sinusoidal")
     arms = SST2 | {"xavier": ("xavier", None, "sinusoidal"), "random": turned}
     theirs = (*arms[against][:2], "sinusoidal" if since else "none")
     ours, theirs = found[str(arms[arm]), factor], found[str(theirs), since]
-    gained = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+    gained = [ours[run] - theirs[run] for run in sorted(ours.keys() & theirs.keys())]
     low, high = t_interval(gained)
     said = [
         float(n) for n in re.findall(r"[-+]?\d+\.\d", quoted.replace(" to 0.1", "").replace(" to 0.2", ""))
