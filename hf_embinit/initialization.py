@@ -44,7 +44,8 @@ class TableReport:
     channel: dict[str, Any] | None = None
     """Of `*_orthogonal`: the dimensions that are the positions', the table's energy there, and the
     `position_scale` at which positions are a quarter as long as the rows, by root mean squares;
-    `position_scale_now` is the model's, and `position_length_now` how long its positions are."""
+    `position_scale_now` is the model's (None: it has no such setting), and `position_length_now` how long
+    its positions are."""
     map: Tensor | None = None
     """Of `*_orthogonal`: the orthogonal map `[D, D]`, float64, that turned the rows: times its transpose,
     rows are turned back. Not in `to_dict()`; the channel has its digest."""
@@ -216,11 +217,13 @@ def _told_of_channel(channel: dict[str, Any]) -> str:
         f"was {channel['energy_before']:.2%} and is {channel['energy_after']:.2%}"
     )
     now, wanted = channel["position_scale_now"], channel["position_scale"]
-    length = channel["position_length_now"]
+    length = f"positions {channel['position_length_now']:.2g} times as long as words"
+    if now is None:
+        return f"{line}; the model has no position_scale and leaves {length}"
     return (
         f"{line}; position_scale: {wanted:.2g} makes positions a quarter as long as words, which cosines "
         f"hardly feel, {3 * wanted:.2g} three quarters, which frozen models learned best from (the model has "
-        f"{now:.2g}: positions {length:.2g} times as long as words)"
+        f"{now:.2g}: {length})"
     )
 
 

@@ -339,7 +339,7 @@ class _Maker:
                 )
             context.vectors = self._vectors[key]
         if "positions" in record.needs:
-            context.positions = input_positions(self.tables.model, table.embedding_dim)
+            context.positions = input_positions(self.tables.model, table)
         made = record.fn(context, **options)
         rows = plain_rows(made, context, record.name, table.name, table.parameter.dtype)
         return rows, context.vectors.source if context.vectors is not None else None

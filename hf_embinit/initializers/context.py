@@ -26,8 +26,13 @@ class InputPositions:
     """`[P, D]`, at `position_scale` 1."""
     scale: float
     """What rows are multiplied by first: sqrt(D) in most models."""
-    position_scale: float = 1.0
-    """What the model multiplies the encodings by."""
+    position_scale: float | None = None
+    """What the model multiplies the encodings by; None where its config has no such factor."""
+
+    @property
+    def factor(self) -> float:
+        """`position_scale`, or 1 where there is none."""
+        return 1.0 if self.position_scale is None else self.position_scale
 
 
 @dataclass

@@ -199,7 +199,7 @@ def orthogonal_rows(
         "energy_after": energy_share(channel.rows, channel.basis),
         "position_scale": QUIET / ratio,
         "position_scale_now": model.position_scale,
-        "position_length_now": ratio * model.position_scale,
+        "position_length_now": ratio * model.factor,
         "map_sha256": hashlib.sha256(channel.map.numpy().tobytes()).hexdigest(),
     }
     return channel.rows.float(), missing.float()

@@ -16,7 +16,7 @@ from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .forward_passes import forward_passes
 from .memory import is_held
 from .meta_models import quiet_loading
-from .positions import input_positions
+from .positions import input_positions, input_scale
 from .resizing import target_size
 from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
@@ -41,6 +41,7 @@ __all__ = [
     "checkpoint_of",
     "forward_passes",
     "input_positions",
+    "input_scale",
     "is_held",
     "is_partitioned",
     "is_sharded",

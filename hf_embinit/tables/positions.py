@@ -1,15 +1,17 @@
-"""Which fixed position encodings a model adds to the rows of its input tables."""
+"""What a model does to the rows of an input table before its first layer: a factor, and fixed positions."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..initializers import InputPositions
 from ..measures import position_encoding
+from .table import Table
 
 _OTHER_KINDS = {
     "learned": "this model learns what it adds (position_encoding='learned')",
@@ -19,33 +21,61 @@ _OTHER_KINDS = {
 }
 _ROTATED = {"roformer"}
 """Models whose table of sines turns queries and keys and is added to nothing."""
+_FACTORS = ("embed_scale", "embedding_multiplier", "embedding_scale")
+"""Attributes of an embedding, or of the module around it, that hold its factor: ours, Bart's and Gemma's;
+Granite's; HRM's."""
 
 
-def input_positions(model: PreTrainedModel, width: int) -> InputPositions | str:
-    """What `model` adds to the scaled rows of width `width`, or why that is nothing fixed.
+def input_scale(model: PreTrainedModel, table: Table) -> float:
+    """What `model` multiplies the rows of the input table `table` by: 1 as in BERT, sqrt(D), or its own."""
+    holders = [location.module for location in table.tied.locations]
+    for module in model.modules():
+        if any(m in holders for m in (module, *module.children())):
+            for name in _FACTORS:
+                factor = getattr(module, name, None)
+                if factor is not None and not (isinstance(factor, Tensor) and factor.is_meta):
+                    return float(factor)
+    kind = model.config.get_text_config().model_type
+    return math.sqrt(table.embedding_dim) if kind == "ctrl" or "gemma" in kind else 1.0
 
-    Knows the vanilla transformer, and models that keep a frozen table of sines as an embedding, such as
-    Marian and Pegasus.
+
+def input_positions(model: PreTrainedModel, table: Table) -> InputPositions | str:
+    """What `model` adds to the scaled rows of the input table `table`, or why that is nothing fixed.
+
+    Knows the vanilla transformer, and the models of transformers that keep a frozen table of sines or
+    compute one: CTRL, M2M100, Marian, NLLB-MoE, Pegasus, XGLM and their kin. Row 0 is what the first
+    token of a text gets.
     """
     config: Any = model.config.get_text_config()
+    width, scale = table.embedding_dim, input_scale(model, table)
     if config.model_type == "vanilla_transformer":
         if config.position_encoding != "sinusoidal":
             return _OTHER_KINDS[config.position_encoding]
         encodings = position_encoding(config.max_position_embeddings, width, config.position_encoding_base)
-        scale = math.sqrt(width) if config.scale_embeddings else 1.0
         return InputPositions(encodings, scale, config.position_scale)
-    for module in model.modules():
-        table = _table_of_sines(module)
-        if table is not None and table.shape[1] == width and config.model_type not in _ROTATED:
-            scales = (getattr(m, "embed_scale", None) for m in model.modules())
-            return InputPositions(
-                table.detach().float().cpu(), next((s for s in scales if s is not None), 1.0)
-            )
+    if config.model_type not in _ROTATED:
+        for module in model.modules():
+            sines = _sines(module, config, width)
+            if sines is not None and sines.requires_grad:  # FSMT as transformers 5 makes it
+                return f"{type(model).__name__} trains the sines that it adds"
+            if sines is not None:
+                return InputPositions(sines.float().cpu(), scale)
     return f"{type(model).__name__} adds no fixed sines to its rows"
 
 
-def _table_of_sines(module: nn.Module) -> Tensor | None:
-    """The weight of an embedding that is called sinusoidal and not trained."""
-    if not (isinstance(module, nn.Embedding) and "Sinusoidal" in type(module).__name__):
+def _sines(module: nn.Module, config: Any, width: int) -> Tensor | None:
+    """`[P, D]`: what `module` returns for the tokens of a text, where that is sines."""
+    sines: Any
+    if hasattr(module, "pos_encoding"):  # CTRL
+        sines = module.pos_encoding
+    elif "Sinusoidal" not in type(module).__name__:
         return None
-    return None if module.weight.requires_grad or module.weight.is_meta else module.weight
+    elif hasattr(module, "max_scale"):  # Pegasus-X, which keeps no table
+        sines = module(torch.zeros(1, config.max_position_embeddings, width))[0]
+    else:
+        sines = getattr(module, "weights", getattr(module, "weight", None))
+    if not isinstance(sines, Tensor) or sines.is_meta or sines.shape[1:] != (width,):
+        return None
+    padding: int | None = getattr(module, "padding_idx", None)
+    first = 0 if padding is None else padding + 1
+    return sines[module.offset if config.model_type == "xglm" else first :]

@@ -22,7 +22,7 @@ from transformers import (
 
 from ..measures import embedding_statistics, energy_share, position_span
 from ..records import write_digests
-from ..tables import EmbeddingTables, input_positions, is_sharded
+from ..tables import EmbeddingTables, input_positions, input_scale, is_sharded
 
 
 class EpochClock(TrainerCallback):
@@ -97,13 +97,6 @@ def best_row(
     return min(measured, key=lambda row: sign * row[metric])
 
 
-def input_scale(model: PreTrainedModel, embedding_dim: int) -> float:
-    """The factor from embeddings to input: sqrt(D) where the model's config says so, else 1 (as in BERT)."""
-    names = ("scale_embeddings", "scale_embedding")  # ours; Bart's and Marian's
-    scales = any(getattr(model.config, name, False) for name in names)
-    return math.sqrt(embedding_dim) if scales else 1.0
-
-
 _NUM_POSITIONS = 64
 """The first ones, whose share of a table is measured: few sentences of the corpora here are longer."""
 
@@ -113,7 +106,7 @@ def energy_in_positions(model: PreTrainedModel) -> dict[str, dict[str, float]]:
     use, and which share of the table's `energy` (squared length of its rows) lies there."""
     tables, shares = EmbeddingTables(model), {}
     for table in tables.input_tables:
-        fixed = input_positions(model, table.embedding_dim)
+        fixed = input_positions(model, table)
         if not isinstance(fixed, str):
             inside = position_span(fixed.encodings[:_NUM_POSITIONS].double()).float()
             energy = energy_share(tables.read(table).float().cpu(), inside)
@@ -130,7 +123,7 @@ def table_statistics(model: PreTrainedModel) -> dict[str, dict[str, Any]]:
         stats = embedding_statistics(tables.read(table), rows=rows)
         statistics[table.name] = {
             "before_scaling": stats.to_dict(),
-            "after_scaling": stats.scaled(input_scale(model, table.embedding_dim)).to_dict(),
+            "after_scaling": stats.scaled(input_scale(model, table)).to_dict(),
         }
     for name, shares in energy_in_positions(model).items():
         statistics[name]["in_positions"] = shares

@@ -13,9 +13,8 @@ from transformers import PreTrainedModel
 from ..cards import CARD_SAMPLES, write_card
 from ..manifest import read_manifest, row_ids
 from ..records import RunRecord, samples_name, write_record
-from ..tables import EmbeddingTables, input_positions
+from ..tables import EmbeddingTables, input_positions, input_scale
 from ..tasks import task_of
-from .callbacks import input_scale
 from .figures import plot_embedding_distribution, plot_learning_curve
 
 _POSITION_TABLES = ("position_embeddings.weight", "embed_positions.weight", "wpe.weight")
@@ -30,15 +29,15 @@ def draw_tables(model: PreTrainedModel, folder: Path, init: str) -> None:
     learned = [p for name, p in model.named_parameters() if name.endswith(_POSITION_TABLES)]
     for table in tables.input_tables:
         positions: list[Tensor] = [p for p in learned if p.dim() == 2 and p.shape[1] == table.embedding_dim]
-        fixed = input_positions(model, table.embedding_dim)
+        fixed = input_positions(model, table)
         if not isinstance(fixed, str):
-            positions.append(fixed.encodings * fixed.position_scale)
+            positions.append(fixed.encodings * fixed.factor)
         plot_embedding_distribution(
             tables.read(table),
             folder / f"embedding_distribution_{table.side}.png",
             title=f"{init}: {table.side} embeddings [{table.num_embeddings}, {table.embedding_dim}]",
             rows=[row for row in range(table.num_embeddings) if row != table.padding_index],
-            input_scale=input_scale(model, table.embedding_dim),
+            input_scale=input_scale(model, table),
             positions=positions[0] if positions else None,
         )
 

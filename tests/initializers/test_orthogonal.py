@@ -332,8 +332,11 @@ def test_models_of_transformers(tokenizer) -> None:
             scale_embedding=True,
         )
     )
-    channel = initialize(marian, tokenizer).tables[0].channel
-    assert channel["energy_after"] < 1e-12
+    report = initialize(marian, tokenizer)
+    channel = report.tables[0].channel
+    assert channel["energy_after"] < 1e-12 and channel["position_scale_now"] is None
+    length = f"{channel['position_length_now']:.2g}"
+    assert f"the model has no position_scale and leaves positions {length} times as long" in str(report)
     sines = marian.model.encoder.embed_positions.weight[:64]
     rows = marian.get_input_embeddings().weight[1:]
     basis = turned_away(
