@@ -19,8 +19,6 @@ _OTHER_KINDS = {
     "relative": "this model adds none, it biases attention (position_encoding='relative')",
     "none": "this model has no positions (position_encoding='none')",
 }
-_ROTATED = {"roformer"}
-"""Models whose table of sines turns queries and keys and is added to nothing."""
 _FACTORS = ("embed_scale", "embedding_multiplier", "embedding_scale")
 """Attributes of an embedding, or of the module around it, that hold its factor: ours, Bart's and Gemma's;
 Granite's; HRM's."""
@@ -28,13 +26,11 @@ Granite's; HRM's."""
 
 def input_scale(model: PreTrainedModel, table: Table) -> float:
     """What `model` multiplies the rows of the input table `table` by: 1 as in BERT, sqrt(D), or its own."""
-    holders = [location.module for location in table.tied.locations]
-    for module in model.modules():
-        if any(m in holders for m in (module, *module.children())):
-            for name in _FACTORS:
-                factor = getattr(module, name, None)
-                if factor is not None and not (isinstance(factor, Tensor) and factor.is_meta):
-                    return float(factor)
+    for module in _around(model, table):
+        for name in _FACTORS:
+            factor = getattr(module, name, None)
+            if factor is not None and not (isinstance(factor, Tensor) and factor.is_meta):
+                return float(factor)
     kind = model.config.get_text_config().model_type
     return math.sqrt(table.embedding_dim) if kind == "ctrl" or "gemma" in kind else 1.0
 
@@ -53,14 +49,19 @@ def input_positions(model: PreTrainedModel, table: Table) -> InputPositions | st
             return _OTHER_KINDS[config.position_encoding]
         encodings = position_encoding(config.max_position_embeddings, width, config.position_encoding_base)
         return InputPositions(encodings, scale, config.position_scale)
-    if config.model_type not in _ROTATED:
-        for module in model.modules():
-            sines = _sines(module, config, width)
-            if sines is not None and sines.requires_grad:  # FSMT as transformers 5 makes it
-                return f"{type(model).__name__} trains the sines that it adds"
-            if sines is not None:
-                return InputPositions(sines.float().cpu(), scale)
+    beside = [m for module in _around(model, table) for m in (module, *module.children())]
+    for sines in (_sines(module, config, width) for module in beside):
+        if sines is not None and sines.requires_grad:  # FSMT as transformers 5 makes it
+            return f"{type(model).__name__} trains the sines that it adds"
+        if sines is not None:
+            return InputPositions(sines.float().cpu(), scale)
     return f"{type(model).__name__} adds no fixed sines to its rows"
+
+
+def _around(model: PreTrainedModel, table: Table) -> list[nn.Module]:
+    """The modules that hold `table`, and the one right around each."""
+    holders = [location.module for location in table.tied.locations]
+    return [m for m in model.modules() if any(inner in holders for inner in (m, *m.children()))]
 
 
 def _sines(module: nn.Module, config: Any, width: int) -> Tensor | None:

@@ -90,12 +90,18 @@ def test_xglm_counts_from_its_own_offset_whatever_the_padding_token() -> None:
     "name",
     [
         *("BertForMaskedLM", "BartForConditionalGeneration", "DistilBertForMaskedLM", "GPT2LMHeadModel"),
-        *("GPTJForCausalLM", "LlamaForCausalLM", "RoFormerForMaskedLM", "T5ForConditionalGeneration"),
+        *("GPTJForCausalLM", "LlamaForCausalLM", "T5ForConditionalGeneration"),
     ],
 )
 def test_others_add_no_fixed_sines(name) -> None:
     model, tables = drawn(name)
     assert input_positions(model, tables.input_tables[0]) == f"{name} adds no fixed sines to its rows"
+
+
+def test_sines_that_turn_queries_are_not_added_to_rows() -> None:
+    model, tables = drawn("RoFormerForMaskedLM", num_attention_heads=1)
+    assert model.roformer.encoder.embed_positions.weight.shape[1] == D  # a head as wide as the rows
+    assert isinstance(input_positions(model, tables.input_tables[0]), str)
 
 
 def test_sines_that_are_trained_are_not_fixed() -> None:
