@@ -24,15 +24,13 @@ RECORDS = {
 }
 
 
-def test_records_come_from_clean_trees_and_the_page_counts_the_rest() -> None:
+def test_records_come_from_clean_trees_and_have_digests() -> None:
     commits = {name: record["versions"].get("commit", "") for name, record in RECORDS.items()}
     assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in commits.values())
     elsewhere = [name for name, record in RECORDS.items() if '"/' in json.dumps(record.get("arguments"))]
     assert not elsewhere, "paths of one machine"
     without = [name for name, record in RECORDS.items() if not record.get("data")]
-    of_retokenize = [name for name in without if "retokenize/" in name]
-    assert without == of_retokenize
-    assert f"{len(without)} have no digests of their texts, all of them runs of" in PAGE
+    assert not without and "All are from clean trees and have digests of their texts." in PAGE
 
     git = ["git", "-C", str(ROOT)]
     known = subprocess.run([*git, "log", "--format=%H"], capture_output=True, text=True, check=False)
@@ -41,6 +39,18 @@ def test_records_come_from_clean_trees_and_the_page_counts_the_rest() -> None:
         pytest.skip("this is no checkout with its whole history")
     lost = [name for name, commit in commits.items() if commit not in known.stdout.split()]
     assert f"Of {len(RECORDS)} records, {len(lost)} name a commit that is not in this history" in PAGE
+
+
+def test_the_counts_at_a_glance_are_those_of_the_tables() -> None:
+    text = (RESULTS / "README.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"\(reproduce/(\w+)/table\.md\) \| (\d+ \| \d+ \| \d+) \|", text))
+    counts = r"that the paper prints: (\d+) agrees, (\d+) disagrees, (\d+) cannot tell"
+    printed = {
+        table.parent.name: " | ".join(found.groups())
+        for table in (RESULTS / "reproduce").glob("*/table.md")
+        if (found := re.search(counts, table.read_text(encoding="utf-8")))
+    }
+    assert said == printed
 
 
 def sst2_accuracies() -> dict[tuple[int, str], dict[int, float]]:
@@ -384,16 +394,48 @@ def test_snli_cad_was_not_learnt_as_the_page_says() -> None:
         if "runs/classify/snli_cad-words-" in name:
             runs[record["init"]].append(record)
     said = []
-    for init in ("xavier", "glove_xavier", "glove"):
+    titles = {init: f"`{init}`" for init in ("xavier", "glove_xavier", "glove")}
+    for init, title in {**titles, "glove_shuffled": "shuffled control"}.items():
         highest = [100 * max(epoch["validation_accuracy"] for epoch in run["history"]) for run in runs[init]]
-        assert f"`{init}` {statistics.fmean(highest):.1f} ({statistics.stdev(highest):.1f})" in PAGE
+        assert f"{title} {statistics.fmean(highest):.1f} ({statistics.stdev(highest):.1f})" in PAGE
         said.append(f"{100 * statistics.fmean(run['metrics']['test_accuracy'] for run in runs[init]):.1f}")
-    assert "accuracies of {}, {} and {} where chance is 33.3".format(*said) in PAGE
+    assert "accuracies of {}, {}, {} and {} where chance is 33.3".format(*said) in PAGE
     losses = [run["history"][-1]["train_loss"] for found in runs.values() for run in found]
     assert (
         f"Training loss ends at {min(losses):.2f} to {max(losses):.2f}, and guessing costs {math.log(3):.2f}"
         in PAGE
     )
+
+
+def test_another_tokenizer_for_the_wikitext_model_is_as_the_pages_say() -> None:
+    """`vipi`, `token_adapt` and `clp`, which do not start behind `fvt` there by an interval free of 0."""
+    found: dict[str, dict[int, dict]] = defaultdict(dict)
+    for name, record in RECORDS.items():
+        if "runs/retokenize/" in name and "wikitext" in str(record["arguments"]["model"]):
+            found[name.split("/")[-2].rsplit("-seed")[0]][record["seed"]] = record["metrics"]
+    assert all(sorted(runs) == [1, 2, 3] for runs in found.values())
+
+    def difference(init: str, field: str) -> tuple[float, float, float]:
+        paired = [runs[field] - found["fvt"][seed][field] for seed, runs in found[init].items()]
+        return statistics.fmean(paired), *t_interval(paired)
+
+    others = {init for init in found if not init.startswith("fvt")}
+    start = {init: difference(init, "step_0_bits_per_byte") for init in others}
+    ends = {init: difference(init, "trained_bits_per_byte") for init in others}
+    assert len(others) == 12 and all(high > 0 for _, _, high in ends.values())
+    assert {init for init in others if start[init][1] <= 0} == {"vipi", "token_adapt", "clp"}
+    page = " ".join((RESULTS / "retokenize" / "README.md").read_text(encoding="utf-8").split())
+    mean, low, high = start["vipi"]
+    ahead = f"by {-mean:.3f} ({-high:.3f} to {-low:.3f})"
+    assert ahead in page and ahead in PAGE
+    level = "({:+.3f}, {:.3f} to {:.3f})".format(*start["token_adapt"])
+    assert level in page and f"WikiText {level[1:]}" in PAGE
+    behind = "{:.3f} behind ({:.3f} to {:.3f})".format(*ends["token_adapt"])
+    assert behind in page
+    assert "there ({:+.3f}, {:.3f} to {:.3f})".format(*ends["vipi"]) in PAGE
+    spoilt = sorted(run["step_0_bits_per_byte"] for run in found["clp"].values())
+    assert start["clp"][1] < 0 and "{:,.0f}, {:,.0f} and {:,.0f}".format(*spoilt) in page
+    assert "{:,.0f}, {:,.0f} and {:,.0f} on WikiText".format(*spoilt) in PAGE
 
 
 def butterfly_pairs() -> dict[str, list[dict]]:
