@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 import torch
-from builders.architectures import VOCAB, build, logits_of
+from builders.architectures import VOCAB, build, classes, logits_of
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -139,3 +140,48 @@ def test_the_factor_is_what_the_model_multiplies_by(name, overrides, expected) -
     change = input_scale(model, table) * (tables.read(table)[ids] - tables.read(table)[others])
     inputs = zip(first_input(model, ids), first_input(model, others), strict=True)
     assert any(torch.allclose(x - y, change, atol=0.03) for x, y in inputs)
+
+
+@pytest.mark.sweep
+@pytest.mark.timeout(3600)
+def test_every_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    """The factor and the positions of every language model class, measured; those that cannot be built or
+    measured are printed."""
+    ids, others = torch.arange(30, 30 + LENGTH), torch.arange(100, 100 + LENGTH)
+    wrong, unmeasured, with_sines = [], [], []
+    for _, _, name in classes():
+        try:
+            model, tables = drawn(name)
+            table = tables.input_tables[0]
+            rows, other_rows = (tables.read(table).float()[text] for text in (ids, others))
+            pairs = list(zip(first_input(model, ids), first_input(model, others), strict=False))
+        except (Exception, SystemExit) as problem:
+            unmeasured.append(f"{name}: {type(problem).__name__}")
+            continue
+        if table.embedding_dim != D:
+            unmeasured.append(f"{name}: its rows have width {table.embedding_dim}")
+            continue
+        change = rows - other_rows
+        factors = [
+            (float((x - y).flatten() @ change.flatten() / change.square().sum()), x, y) for x, y in pairs
+        ]
+        linear = [f for f, x, y in factors if f > 0.1 and torch.allclose(x - y, f * change, atol=0.03)]
+        if not linear:
+            unmeasured.append(f"{name}: its rows are mixed at once")
+        elif not any(abs(f - input_scale(model, table)) < 1e-2 for f in linear):
+            wrong.append(f"{name}: {input_scale(model, table)} and not {linear[:3]}")
+        scale, added = input_scale(model, table), []
+        for f, x, y in factors:
+            rest = x - scale * rows
+            if abs(f - scale) < 1e-2 and torch.allclose(rest, y - scale * other_rows, atol=0.03):
+                added.append(rest)
+        squares = [rest.square().sum(1) for rest in added]
+        sines = any(torch.allclose(s, torch.full_like(s, D / 2), atol=0.2) for s in squares)
+        said = input_positions(model, table)
+        if sines:
+            with_sines.append(name)
+        if sines == isinstance(said, str) and "trains the sines" not in str(said):
+            wrong.append(f"{name}: sines {sines}, and {said}")
+    with capsys.disabled():
+        sys.stdout.write(f"\nsines: {with_sines}\nnot measured: {unmeasured}\n")
+    assert not wrong and len(with_sines) > 10
