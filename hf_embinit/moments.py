@@ -32,7 +32,7 @@ def standardize(x: Tensor, mean: float = 0.0, std: float = 1.0, *, per_dimension
     takes them for each of the D columns instead. Raises `InvalidArgumentError` when `x` is constant or not
     finite, since its standard deviation can then not be scaled.
     """
-    x64 = x.double()
+    x64 = x.to(torch.float64, copy=True)
     if per_dimension:
         x_mean, x_std = x64.mean(0, keepdim=True), x64.std(0, keepdim=True)
     else:
@@ -43,7 +43,7 @@ def standardize(x: Tensor, mean: float = 0.0, std: float = 1.0, *, per_dimension
             f"cannot standardize a matrix of shape {tuple(x.shape)}: its standard deviation is "
             f"{'zero' if finite else 'not finite'}"
         )
-    return ((x64 - x_mean) * (std / x_std) + mean).to(x.dtype)
+    return x64.sub_(x_mean).mul_(std / x_std).add_(mean).to(x.dtype)
 
 
 def _any_constant(x: Tensor, x_std: Tensor, per_dimension: bool) -> bool:
