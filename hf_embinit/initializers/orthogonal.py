@@ -10,7 +10,7 @@ another basis, and a linear map reads both.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import InvalidArgumentError
 from ..measures import energy_share, position_span
 from ..moments import xavier_std
-from .context import InitContext
+from .context import InitContext, InputPositions
 from .random import xavier_rows
 
 Turn = Literal["least", "most", "random", "none"]
@@ -151,21 +151,10 @@ def _turn_to_zero_sum(mean: Tensor, inside: Tensor, outside: Tensor) -> Tensor:
     return torch.eye(len(mean), dtype=torch.float64) + plane.T @ (rotation - torch.eye(2)) @ plane
 
 
-def orthogonal_rows(
-    context: InitContext,
-    name: str,
-    rows: Tensor,
-    *,
-    positions: int,
-    energy: float,
-    empty: bool,
-    turn: Turn,
-) -> tuple[Tensor, Tensor]:
-    """The rows `[V, D]` of the source, of mean 0, by `turned_away`; and rows for the tokens that it lacks.
+def fixed_positions(context: InitContext, name: str, count: int) -> InputPositions:
+    """The first `count` positions that the model adds to its rows.
 
-    Those are Xavier's draws; with `empty`, their part in the span is taken out and the rest stretched alike.
-    The report gets the channel, with the `position_scale` that it asks for, and the map. Raises
-    `InvalidArgumentError` for a model without fixed positions, and for rows beside an old table.
+    Raises `InvalidArgumentError` for a model without fixed positions, and for rows beside an old table.
     """
     model = context.positions
     if context.existing is not None:
@@ -178,11 +167,23 @@ def orthogonal_rows(
             f"init {name!r} turns rows away from fixed position encodings, and {model or 'none are known'}: "
             f"use {name.replace('_orthogonal', '_xavier')!r}"
         )
-    if positions > len(model.encodings):
+    if count > len(model.encodings):
         raise InvalidArgumentError(
-            f"init {name!r}: positions={positions} is more than the {len(model.encodings)} of the model"
+            f"init {name!r}: positions={count} is more than the {len(model.encodings)} of the model"
         )
-    encodings = model.encodings[:positions].double()
+    return replace(model, encodings=model.encodings[:count])
+
+
+def orthogonal_rows(
+    context: InitContext, rows: Tensor, model: InputPositions, *, energy: float, empty: bool, turn: Turn
+) -> tuple[Tensor, Tensor]:
+    """The rows `[V, D]` of the source, of mean 0, by `turned_away` from the positions of `model`; and rows
+    for the tokens that it lacks.
+
+    Those are Xavier's draws; with `empty`, their part in the span is taken out and the rest stretched alike.
+    The report gets the channel, with the `position_scale` that it asks for, and the map.
+    """
+    encodings = model.encodings.double()
     channel = turned_away(rows, encodings, turn=turn, energy=energy, empty=empty, generator=context.generator)
     missing = xavier_rows(context, context.num_rows - len(rows)).double()
     r, width = channel.basis.shape
@@ -192,7 +193,7 @@ def orthogonal_rows(
     ratio = float(encodings.norm(dim=1).square().mean().sqrt()) / row_length
     context.report["map"] = channel.map
     context.report["channel"] = {
-        "positions": positions,
+        "positions": len(encodings),
         "dimensions": r,
         "energy_before": channel.share_before,
         "energy_turned": channel.share_turned,

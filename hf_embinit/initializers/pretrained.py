@@ -20,7 +20,7 @@ from ..moments import ShuffleMode, shuffle, standardize, xavier_std
 from ..tokens import align
 from ..vectors import PretrainedVectors
 from .context import InitContext
-from .orthogonal import Turn, orthogonal_rows
+from .orthogonal import Turn, fixed_positions, orthogonal_rows
 from .random import empty_rows, xavier_rows
 from .registry import Needs, register_initializer
 
@@ -196,11 +196,10 @@ def _register_orthogonal(source: str, description: str) -> None:
         directions, and taken out of that span; `empty=False` only turns. `turn="most"`, `"random"` and
         `"none"` are controls."""
         name = f"{source}_orthogonal"
+        model = fixed_positions(context, name, positions)
         selected = _select(context, name)
         rows = _to_xavier(context, name, selected.rows.double())
-        found, missing = orthogonal_rows(
-            context, name, rows, positions=positions, energy=energy, empty=empty, turn=turn
-        )
+        found, missing = orthogonal_rows(context, rows, model, energy=energy, empty=empty, turn=turn)
         return _place(context, selected, found, missing)
 
 

@@ -50,12 +50,16 @@ def input_positions(model: PreTrainedModel, table: Table) -> InputPositions | st
         encodings = position_encoding(config.max_position_embeddings, width, config.position_encoding_base)
         return InputPositions(encodings, scale, config.position_scale)
     beside = [m for module in _around(model, table) for m in (module, *module.children())]
+    name = type(model).__name__
     for sines in (_sines(module, config, width) for module in beside):
-        if sines is not None and sines.requires_grad:  # FSMT as transformers 5 makes it
-            return f"{type(model).__name__} trains the sines that it adds"
-        if sines is not None:
-            return InputPositions(sines.float().cpu(), scale)
-    return f"{type(model).__name__} adds no fixed sines to its rows"
+        if sines is None:
+            continue
+        if sines.is_meta:
+            return f"the sines that {name} adds are on the meta device, so they have no values here"
+        if sines.requires_grad:  # FSMT as transformers 5 makes it
+            return f"{name} trains the sines that it adds"
+        return InputPositions(sines.float().cpu(), scale)
+    return f"{name} adds no fixed sines to its rows"
 
 
 def _around(model: PreTrainedModel, table: Table) -> list[nn.Module]:
@@ -75,7 +79,7 @@ def _sines(module: nn.Module, config: Any, width: int) -> Tensor | None:
         sines = module(torch.zeros(1, config.max_position_embeddings, width))[0]
     else:
         sines = getattr(module, "weights", getattr(module, "weight", None))
-    if not isinstance(sines, Tensor) or sines.is_meta or sines.shape[1:] != (width,):
+    if not isinstance(sines, Tensor) or sines.shape[1:] != (width,):
         return None
     padding: int | None = getattr(module, "padding_idx", None)
     first = 0 if padding is None else padding + 1

@@ -353,6 +353,11 @@ def test_models_of_transformers(tokenizer) -> None:
 def test_rows_beside_an_old_table_are_refused(tokenizer) -> None:
     with pytest.raises(InvalidArgumentError, match=r"turns a whole table.*'mean'"):
         get_initializer("glove_orthogonal").fn(context(existing=torch.randn(3, D)))
+    model = new_model(tokenizer)
+    source = vectors([f"w{i}" for i in range(190)])
+    hf_embinit.patch(model, "pretrained_orthogonal", vectors=source, tokenizer=tokenizer)
+    with pytest.raises(InvalidArgumentError, match=r"turns a whole table.*'mean'"):
+        model.resize_token_embeddings(len(tokenizer) + 3)  # rows of no token, which no vectors have
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,13 @@ def test_sines_that_are_trained_are_not_fixed() -> None:
     assert isinstance(positions, InputPositions) and len(positions.encodings) == 128
 
 
+def test_sines_without_values_are_said_to_have_none() -> None:
+    with torch.device("meta"):
+        model = build("MarianMTModel")
+    said = input_positions(model, EmbeddingTables(model).input_tables[0])
+    assert said == "the sines that MarianMTModel adds are on the meta device, so they have no values here"
+
+
 @pytest.mark.parametrize(
     ("name", "overrides", "expected"),
     [
