@@ -234,6 +234,22 @@ def in_percent(found):
         ("Multi30k, trained", "BLEU", "anti-1 - random-1", "a random turn (-0.24, -0.95 to 0.47)"),
         ("Multi30k, trained", "BLEU", "anti-1 - emptied-1", "`glove_orthogonal` (+0.45, -1.00 to 1.91)"),
         ("Multi30k, trained", "BLEU", "anti-1 - glove-1", "3.48 behind it (2.53 to 4.43)"),
+        ("Multi30k, trained", "BLEU", "rotary-1 - glove_xavier-1", "+0.22 BLEU with them (-2.62 to 3.06)"),
+        ("Multi30k, trained", "Val. loss", "rotary-1 - glove_xavier-1", "-0.001 nats (-0.030 to 0.028)"),
+        ("Multi30k, trained", "BLEU", "rotary-1 - xavier-1", "added sines (-0.41, -2.42 to 1.61)"),
+        ("Multi30k, trained", "BLEU", "rotary-1 - emptied-1", "`glove_orthogonal` (+1.13, -0.02 to 2.28)"),
+        (
+            "SST-2, trained",
+            "Acc",
+            "rotary-1 - glove_xavier-1",
+            "0.2 on `glove_xavier` with added sines (-3.9 to 4.2)",
+        ),
+        ("SST-2, trained", "Acc", "xavier_rotary-1 - xavier-1", "0.4 on `xavier` (0.1 to 0.8)"),
+        ("SST-2, trained", "Acc", "relative-1 - xavier-1", "`xavier` (+1.3, 0.2 to 2.5)"),
+        ("SST-2, trained", "Acc", "relative-1 - random-1", "a random turn (+0.5, 0.2 to 0.8)"),
+        ("SST-2, trained", "Acc", "none-1 - relative-1", "no positions (+0.8, 0.5 to 1.1)"),
+        ("SST-2, trained", "Acc", "relative-1 - glove_xavier-1", "added sines (+1.2, -3.5 to 5.9)"),
+        ("SST-2, trained", "Acc", "relative-1 - rotary-1", "rotary ones (+1.0, -1.2 to 3.3)"),
     ],
 )
 def test_intervals_are_those_of_the_table(column, value, difference, quoted):
@@ -243,7 +259,13 @@ def test_intervals_are_those_of_the_table(column, value, difference, quoted):
     said = re.findall(r"[-+]?\d+\.\d+", quoted)
     rounding = 0.51 * 10 ** -len(said[0].partition(".")[2])
     numbers = [float(number) for number in said]
-    if "behind `" in quoted or "below" in quoted or "not told" in quoted or "ahead of" in quoted:
+    if (
+        "behind `" in quoted
+        or "below" in quoted
+        or "not told" in quoted
+        or "ahead of" in quoted
+        or "no positions" in quoted
+    ):
         numbers = [-numbers[0], -numbers[2], -numbers[1]]
     assert numbers == pytest.approx([float(number) for number in row], abs=rounding)
     assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
@@ -287,7 +309,7 @@ def trained_on_sst2():
         ("emptied", "plain", True, "in bfloat16 +0.9 (-0.1 to 1.8)"),
         ("emptied", "plain", None, "in all ten +0.6 (-0.0 to 1.2)"),
         ("turned", "plain", True, "-0.5, -3.9 to 2.9"),
-        ("rotary", "plain", True, "+0.3, -0.3 to 0.9"),
+        ("rotary", "plain", True, "in bfloat16 +0.3 (-0.3 to 0.9)"),
     ],
 )
 def test_runs_of_sst2_in_both_precisions_say_what_the_page_says(arm, against, half, quoted):
@@ -407,6 +429,21 @@ def test_half_the_length_changes_nothing_that_is_told_on_multi30k(init, quoted):
     said = [float(number) for number in re.findall(r"-?\d+\.\d+", quoted)]
     assert said == pytest.approx([-mean, -high, -low], abs=0.0051)
     assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+
+
+def test_rotary_positions_are_learnt_from_faster_on_multi30k():
+    best = {}
+    for file in (COMMITTED.parent / "reproduce" / "runs" / "translate").glob(
+        "multi30k-words-glove_xavier-*/results.json"
+    ):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        given = record["arguments"]
+        if given["num_train_epochs"] == 20 and given["max_steps"] == -1 and not given["freeze_embeddings"]:
+            best[given["position_encoding"], given["position_scale"], record["seed"]] = record["best_epoch"]
+    of = {kind: [f"{best[kind, 1.0, seed]:.0f}" for seed in (1, 2, 3)] for kind in ("rotary", "sinusoidal")}
+    page = " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert "lowest after {}, {} and {} epochs".format(*of["rotary"]) in page
+    assert "with added sines it takes {}, {} and {}.".format(*of["sinusoidal"]) in page
 
 
 def lost_by_shortening(init, options, *, trained, to, since=1.0, data="captions"):
