@@ -263,13 +263,7 @@ def test_intervals_are_those_of_the_table(column, value, difference, quoted):
     said = re.findall(r"[-+]?\d+\.\d+", quoted)
     rounding = 0.51 * 10 ** -len(said[0].partition(".")[2])
     numbers = [float(number) for number in said]
-    if (
-        "behind `" in quoted
-        or "below" in quoted
-        or "not told" in quoted
-        or "ahead of" in quoted
-        or "no positions" in quoted
-    ):
+    if any(words in quoted for words in ("behind `", "below", "not told", "ahead of", "no positions")):
         numbers = [-numbers[0], -numbers[2], -numbers[1]]
     assert numbers == pytest.approx([float(number) for number in row], abs=rounding)
     assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
@@ -361,6 +355,8 @@ def test_a_seed_does_not_make_a_run_twice():
     ]
     told = f"by {statistics.stdev(both):.1f} points (sd of {len(both)} pairs; {statistics.fmean(both):.1f} on"
     assert told in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    of_results = " ".join((COMMITTED.parent / "README.md").read_text(encoding="utf-8").split())
+    assert f"at two commits, differ by {statistics.stdev(both):.1f} points (sd)" in of_results
 
 
 @pytest.mark.parametrize(

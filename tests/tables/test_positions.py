@@ -18,7 +18,7 @@ LENGTH = 20
 D = 32
 
 
-def first_input(model: PreTrainedModel, ids: Tensor) -> list[Tensor]:
+def inputs_of_modules(model: PreTrainedModel, ids: Tensor) -> list[Tensor]:
     """Every `[LENGTH, D]` that a module of `model` is given for the text `ids` `[LENGTH]`, in order."""
     seen: list[Tensor] = []
 
@@ -37,7 +37,7 @@ def first_input(model: PreTrainedModel, ids: Tensor) -> list[Tensor]:
 
 def is_added(model: PreTrainedModel, expected: Tensor, ids: Tensor) -> bool:
     """Whether a module of `model` is given exactly `expected` `[LENGTH, D]`."""
-    return any(torch.allclose(x, expected, atol=1e-4) for x in first_input(model, ids))
+    return any(torch.allclose(x, expected, atol=1e-4) for x in inputs_of_modules(model, ids))
 
 
 def drawn(name: str, **overrides: object) -> tuple[PreTrainedModel, EmbeddingTables]:
@@ -145,7 +145,7 @@ def test_the_factor_is_what_the_model_multiplies_by(name, overrides, expected) -
     ids, others = torch.arange(30, 30 + LENGTH), torch.arange(100, 100 + LENGTH)
     assert int(others.max()) < VOCAB
     change = input_scale(model, table) * (tables.read(table)[ids] - tables.read(table)[others])
-    inputs = zip(first_input(model, ids), first_input(model, others), strict=True)
+    inputs = zip(inputs_of_modules(model, ids), inputs_of_modules(model, others), strict=True)
     assert any(torch.allclose(x - y, change, atol=0.03) for x, y in inputs)
 
 
@@ -161,7 +161,7 @@ def test_every_architecture(capsys: pytest.CaptureFixture[str]) -> None:
             model, tables = drawn(name)
             table = tables.input_tables[0]
             rows, other_rows = (tables.read(table).float()[text] for text in (ids, others))
-            pairs = list(zip(first_input(model, ids), first_input(model, others), strict=False))
+            pairs = list(zip(inputs_of_modules(model, ids), inputs_of_modules(model, others), strict=False))
         except (Exception, SystemExit) as problem:
             unmeasured.append(f"{name}: {type(problem).__name__}")
             continue
