@@ -20,6 +20,12 @@ D = 40
 COMMITTED = Path(__file__).parents[2] / "recipes" / "results" / "orthogonal"
 
 
+def pages():
+    """The page of the study and the one behind it, each sentence on one line."""
+    both = (COMMITTED / name for name in ("README.md", "training.md"))
+    return " ".join(" ".join(page.read_text(encoding="utf-8").split()) for page in both)
+
+
 @pytest.fixture
 def files(tmp_path):
     """Vectors of pairs (w3, v3), each v its w moved by one offset, and the questions that this answers."""
@@ -74,7 +80,7 @@ def test_what_training_does_to_the_channel_is_as_the_records_say(init, options, 
     found = in_positions("translate/captions", init, options)
     assert len(found) == 6 and {there["dimensions"] for there in found} == {22}
     assert in_percent(found) == shares
-    assert quoted in (COMMITTED / "README.md").read_text(encoding="utf-8")
+    assert quoted in pages()
 
 
 def test_training_leaves_the_channel_of_sst2_as_it_was():
@@ -85,7 +91,7 @@ def test_training_leaves_the_channel_of_sst2_as_it_was():
 
 
 def test_training_fills_the_channel_of_multi30k():
-    page = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    page = pages()
     for options, shares, quoted in (
         (None, ("0.0", "4.6"), "from 0.0% to 4.6% of the tables"),
         (["turn=random", "empty=false"], ("7.8", "9.0"), "After a random turn it goes from 7.8% to 9.0%"),
@@ -266,7 +272,7 @@ def test_intervals_are_those_of_the_table(column, value, difference, quoted):
     if any(words in quoted for words in ("behind `", "below", "not told", "ahead of", "no positions")):
         numbers = [-numbers[0], -numbers[2], -numbers[1]]
     assert numbers == pytest.approx([float(number) for number in row], abs=rounding)
-    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert quoted in pages()
 
 
 SST2 = {
@@ -319,7 +325,7 @@ def test_runs_of_sst2_in_both_precisions_say_what_the_page_says(arm, against, ha
     low, high = t_interval(by_run)
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted)]
     assert said == pytest.approx([statistics.fmean(by_run), low, high], abs=0.051)
-    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert quoted in pages()
 
 
 @pytest.mark.parametrize(
@@ -343,7 +349,7 @@ def test_shorter_positions_help_frozen_tables_on_sst2(arm, factor, against, sinc
         float(n) for n in re.findall(r"[-+]?\d+\.\d", quoted.replace(" to 0.1", "").replace(" to 0.2", ""))
     ]
     assert said == pytest.approx([statistics.fmean(gained), low, high], abs=0.051)
-    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert quoted in pages()
 
 
 def test_a_seed_does_not_make_a_run_twice():
@@ -354,7 +360,7 @@ def test_a_seed_does_not_make_a_run_twice():
         if half and (False, seed) in runs
     ]
     told = f"by {statistics.stdev(both):.1f} points (sd of {len(both)} pairs; {statistics.fmean(both):.1f} on"
-    assert told in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert told in pages()
     of_results = " ".join((COMMITTED.parent / "README.md").read_text(encoding="utf-8").split())
     assert f"at two commits, differ by {statistics.stdev(both):.1f} points (sd)" in of_results
 
@@ -365,7 +371,7 @@ def test_a_seed_does_not_make_a_run_twice():
 def test_positions_a_tenth_as_long_are_too_short_by_what_the_page_says(init, quoted):
     low, mean, high = lost_by_shortening(init, None, trained=False, to=0.1, since=0.5)
     assert f"{mean:.1f} ({low:.1f} to {high:.1f})" == quoted
-    assert quoted in (COMMITTED / "README.md").read_text(encoding="utf-8")
+    assert quoted in pages()
 
 
 @pytest.mark.parametrize(
@@ -394,7 +400,7 @@ def test_directions_count_in_trained_captions_with_short_positions(difference, q
     if "behind" in quoted or "below" in quoted or difference.startswith("random"):
         numbers = [-numbers[0], -numbers[2], -numbers[1]]
     assert [float(n) for n in re.findall(r"[-+]?\d+\.\d", quoted)] == pytest.approx(numbers, abs=0.051)
-    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert quoted in pages()
 
 
 @pytest.mark.parametrize(
@@ -414,7 +420,7 @@ def test_shorter_positions_harm_trained_captions(init, options, to, quoted):
     low, mean, high = lost_by_shortening(init, options, trained=True, to=to)
     said = [float(number) for number in re.findall(r"-?\d+\.\d", quoted)]
     assert said == pytest.approx([mean, low, high], abs=0.051)
-    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert quoted in pages()
 
 
 @pytest.mark.parametrize(
@@ -428,7 +434,7 @@ def test_half_the_length_changes_nothing_that_is_told_on_multi30k(init, quoted):
     low, mean, high = lost_by_shortening(init, None, trained=False, to=0.5, data="multi30k")
     said = [float(number) for number in re.findall(r"-?\d+\.\d+", quoted)]
     assert said == pytest.approx([-mean, -high, -low], abs=0.0051)
-    assert quoted in " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    assert quoted in pages()
 
 
 def test_rotary_positions_are_learnt_from_faster_on_multi30k():
@@ -441,7 +447,7 @@ def test_rotary_positions_are_learnt_from_faster_on_multi30k():
         if given["num_train_epochs"] == 20 and given["max_steps"] == -1 and not given["freeze_embeddings"]:
             best[given["position_encoding"], given["position_scale"], record["seed"]] = record["best_epoch"]
     of = {kind: [f"{best[kind, 1.0, seed]:.0f}" for seed in (1, 2, 3)] for kind in ("rotary", "sinusoidal")}
-    page = " ".join((COMMITTED / "README.md").read_text(encoding="utf-8").split())
+    page = pages()
     assert "lowest after {}, {} and {} epochs".format(*of["rotary"]) in page
     assert "with added sines it takes {}, {} and {}.".format(*of["sinusoidal"]) in page
 
@@ -473,7 +479,7 @@ def test_settings_that_cannot_work(files, tmp_path):
         measure_frontier(FrontierArguments(**files), "")
 
 
-def test_the_committed_pages_say_what_the_record_says():
+def test_the_page_of_the_study_quotes_its_record():
     results = json.loads((COMMITTED / "results.json").read_text(encoding="utf-8"))
     table = (COMMITTED / "table.md").read_text(encoding="utf-8")
     assert table == render_frontier(results, "figures/frontier.png")
@@ -481,33 +487,67 @@ def test_the_committed_pages_say_what_the_record_says():
     page = (COMMITTED / "README.md").read_text(encoding="utf-8")
     quoted = re.findall(r"\d+\.\d / \d+\.\d", page)
     assert len(quoted) > 20 and set(quoted) <= set(re.findall(r"\d+\.\d / \d+\.\d", table))
-    trained = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
-    for line in re.findall(r"^\| (?!table|---).*", page, re.MULTILINE):  # of BLEU, or for 64 positions
-        if " / " not in line:
-            shown = re.findall(r"\d+\.\d \(\d+\.\d\)", line)
-            rows = trained.splitlines()
-            section = page.split(line)[0].rpartition("\n### ")[2].splitlines()[0]
-            if "Multi30k" in section:
-                cells = re.findall(r"\d+\.\d+ \(\d+\.\d+\)", line)  # BLEU and loss
-                heads = re.findall(r"^\| tables, .*, factor (\S+) \|", page.split(line)[0], re.MULTILINE)
-                factor = heads[-1]
-                of_factor = [row for row in rows if row.startswith(f"| factor {factor}: ")]
-                assert any(all(cell in row for cell in cells) for row in of_factor), line
-            elif re.match(
-                r".*(trained|SST-2, frozen) \| factor 1 \|", page.split(line)[0].rpartition("\n| tables")[2]
-            ):
-                for factor, cell in zip(("1", "0.5", "0.2", "0.1"), shown, strict=True):
-                    assert any(f"| factor {factor}: " in row and cell in row for row in rows), line
-            elif line.count(" | ") == 2:  # trained and frozen, or one of them
-                assert any(all(cell in row for cell in shown) for row in rows), line
-            elif "tables, frozen" not in line:  # by factor
-                factors, cells = ("1", "0.5", "0.2", "0.1"), line.split(" | ")[1:]
-                boxes = [[row for row in rows if f"| factor {factor}: " in row] for factor in factors]
-                for cell, box in zip((cell.strip(" |") for cell in cells), boxes, strict=True):
-                    assert cell == "not run" or any(cell in row for row in box), line
-            continue
-        assert line in table.split("## 64 positions")[1].split("## ")[0]
+    of_64 = [line for line in page.splitlines() if line.startswith("| ") and " / " in line]
+    assert len(of_64) == len(TABLES)
+    assert set(of_64) <= set(table.split("## 64 positions")[1].split("## ")[0].splitlines())
     cells = {(c["num_positions"], c["table"], c["position_scale"]): c for c in results["cells"]}
     assert f"{cells[64, 'standardized', 1.0]['length']:.1f}" == "2.6"  # times as long as words
     ours = cells[64, "emptied", 0.1]
     assert ours["analogies_in_sum"] > 0.75 and ours["position_accuracy"] == 1.0 and ours["dimensions"] == 23
+
+
+AT_A_GLANCE = {
+    "`glove_orthogonal` - `glove_xavier`": "emptied-1 - glove_xavier-1",
+    "the same, positions half as long": "emptied-0.5 - glove_xavier-0.5",
+    "most energetic directions - `glove_xavier`": "anti-1 - glove_xavier-1",
+    "most energetic directions - `glove_orthogonal`": "anti-1 - emptied-1",
+    "a random turn - `glove_xavier`": "random-1 - glove_xavier-1",
+    "`glove_xavier` - `glove`, the raw vectors": "glove_xavier-1 - glove-1",
+    "rotary positions - added sines, `glove_xavier`": "rotary-1 - glove_xavier-1",
+}
+
+
+def test_the_page_of_the_study_shows_the_differences_of_the_table():
+    page = (COMMITTED / "README.md").read_text(encoding="utf-8")
+    rows = page[page.index("| BLEU, or accuracy") :].split("\n\n")[0].splitlines()
+    columns = rows[0].strip("| ").split(" | ")[1:]
+    shown = {name: cells for name, *cells in (row.strip("| ").split(" | ") for row in rows[2:])}
+    assert len(columns) == 6
+    assert shown == {
+        name: [cell_of(column, difference) for column in columns] for name, difference in AT_A_GLANCE.items()
+    }
+
+
+def cell_of(column, difference):
+    """The mean and the interval of a row of the table, bold where 0 is outside."""
+    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    row = rf"^\| {column} \| {re.escape(difference)} \| (?:BLEU|Acc) \| (\S+) \| (.*?) \|"
+    found = re.search(row, table, re.MULTILINE)
+    if found is None:
+        return "not run"
+    mean, interval = found.groups()
+    if interval == "one seed":
+        return f"{mean}, one seed"
+    low, high = (end.lstrip("+") for end in interval.split(" to "))
+    cell = f"{mean} ({low} to {high})"
+    return f"**{cell}**" if float(low) * float(high) > 0 else cell
+
+
+def test_the_page_behind_it_shows_the_cells_of_the_table():
+    """Each table's head says which columns and factors its cells are of."""
+    page = (COMMITTED / "training.md").read_text(encoding="utf-8")
+    table_md = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    rows = table_md.replace("*", "").splitlines()
+    checked = 0
+    for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
+        head, _, *lines = (line.strip("| \n").split(" | ") for line in table.splitlines())
+        for _, *cells in lines:
+            if "factor 1" in head:  # a column for each factor
+                for factor, cell in zip(head[1:], cells, strict=True):
+                    assert any(row.startswith(f"| {factor}: ") and f" {cell}" in row for row in rows), cell
+            else:
+                at = re.search(r"factor \S+", head[0])
+                of_factor = [row for row in rows if row.startswith(f"| {at[0] if at else 'factor 1'}: ")]
+                assert any(all(cell in row for cell in cells) for row in of_factor), cells
+            checked += len(cells)
+    assert checked > 100
