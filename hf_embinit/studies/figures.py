@@ -1,10 +1,11 @@
-"""Figures of a study: mean curves over seeds, bars of a grid of settings, rankings of methods."""
+"""Figures of a study: curves over training, bars of a grid of settings, rows over boxes, rankings."""
 
 from __future__ import annotations
 
+import math
 import statistics
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,78 @@ def plot_bars(
     figure.supxlabel(f"Bars: ours ({ours}). Diamonds: the paper's, at its own settings.", fontsize="small")
     value, name = max((f[0], f"{group}, {bar}") for group, of in groups.items() for bar, f in of.items())
     return save_figure(figure, path, f"{title}\nhighest: {name} ({value:.1f})".strip())
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The rows of one column from box to box, in one value: lines of those that are in several boxes."""
+
+    title: str
+    value: str
+    better: str
+    """`higher` or `lower`."""
+    rows: Mapping[str, Mapping[str, Mapping[int, float]]]
+    """For each row and box the numbers by seed."""
+    digits: int = 1
+
+    def finding(self, level: Collection[str] = ()) -> str:
+        """The column, its best cell with its mean, and the cells that cannot be told from it.
+
+        Rows of `level` have no setting that boxes differ in, and are named without it.
+        """
+        cells = {
+            row if row in level else f"{row} at {box}": numbers
+            for row, boxes in self.rows.items()
+            for box, numbers in boxes.items()
+        }
+        first = _ranked(cells, self.better)[0]
+        mean = f"{statistics.fmean(cells[first].values()):.{self.digits}f}"
+        return f"{self.title}: {first} is best ({mean}){_not_told(cells, self.better)}"
+
+
+def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path, *, title: str = "") -> Path:
+    """Writes a PNG with a panel for each column, two beside each other, and `boxes` from left to right: the
+    mean of each row with one standard deviation; a row that no column has in two boxes is a level line."""
+    names = list(dict.fromkeys(name for sweep in sweeps for name in sweep.rows))
+    level = {
+        name for name in names if len({box for sweep in sweeps for box in sweep.rows.get(name, ())}) == 1
+    }
+    pairs = (len(sweeps) + 1) // 2
+    figure, axes = new_figure(11.0, 3.1 * pairs + 0.15 * len(names) + 0.4, columns=2, rows=pairs)
+    lines = {}
+    for ax, sweep in zip(axes.flat, sweeps, strict=False):
+        for name, of_box in sweep.rows.items():
+            number = names.index(name)
+            look: dict[str, Any] = {
+                "color": PALETTE[number % len(PALETTE)],
+                "linestyle": _DASHES[number % len(_DASHES)],
+            }
+            means = [statistics.fmean(numbers.values()) for numbers in of_box.values()]
+            if name in level:
+                lines[name] = ax.axhline(means[0], linewidth=1.2, **look)
+                continue
+            beside = 0.04 * (number - (len(names) - 1) / 2)
+            sd = [statistics.stdev(n.values()) if len(n) > 1 else math.nan for n in of_box.values()]
+            lines[name] = ax.errorbar(
+                [boxes.index(box) + beside for box in of_box], means, sd,
+                marker="o", markersize=4, capsize=2, elinewidth=0.8, **look,
+            )  # fmt: skip
+        ax.set_xticks(range(len(boxes)), boxes)
+        ax.set_xlim(-0.3, len(boxes) - 0.7)
+        ax.set_ylabel(sweep.value)
+        ax.set_title(textwrap.fill(sweep.finding(level), 68), fontsize=10)
+    for ax in axes.flat[len(sweeps) :]:
+        ax.set_axis_off()
+    half = (len(names) + 1) // 2
+    for ax, some in zip(axes[-1], (names[:half], names[half:]), strict=True):
+        if some:
+            below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
+            ax.legend([lines[name] for name in some], some, frameon=False, **below)
+    figure.supxlabel(
+        "Points: means over seeds, whiskers one standard deviation. Level lines: rows without that setting. Not "
+        "told from: the 95% t interval of the difference over the same seeds holds 0, or one has one seed."
+    )
+    return shrink_picture(save_figure(figure, path, title))
 
 
 @dataclass(frozen=True)

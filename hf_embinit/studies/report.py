@@ -12,7 +12,7 @@ from tokenizers.models import WordPiece
 from transformers import PreTrainedTokenizerFast
 
 from ..records import is_finished, write_text
-from .figures import Ranking, plot_bars, plot_mean_curves, plot_rankings
+from .figures import Ranking, Sweep, plot_bars, plot_mean_curves, plot_rankings, plot_sweeps
 from .scheduling import Launch, estimate_seconds, outcome_of
 from .scores import Scores, gather, has_diverged
 from .study import Study, list_studies, load_study
@@ -103,7 +103,9 @@ def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str
     """Writes `table.md`, `table.csv`, `table.tex` and the figure into `folder`; returns the page."""
     scores = gather(study, launch)
     figures = []
-    kinds = {"curves": _draw_curves, "bars": _draw_bars, "rankings": _draw_rankings}
+    kinds = {
+        "curves": _draw_curves, "bars": _draw_bars, "rankings": _draw_rankings, "sweeps": _draw_sweeps,
+    }  # fmt: skip
     draw = kinds.get(study.file.figure.get("kind", ""))
     path = folder / "figures" / f"{study.name}.png"
     if draw is not None and draw(study, scores, path):
@@ -180,6 +182,25 @@ def _draw_rankings(study: Study, scores: list[Scores], path: Path) -> bool:
     if rankings:
         plot_rankings(rankings, path, title=study.title)
     return bool(rankings)
+
+
+def _draw_sweeps(study: Study, scores: list[Scores], path: Path) -> bool:
+    """A panel for each column, from box to box, of the figure's rows, by the first value of the column."""
+    boxes = list(dict.fromkeys(part.box for part in study.rows.values()))
+    sweeps = []
+    for name, column in study.columns.items():
+        rows: dict[str, dict[str, dict[int, float]]] = {}
+        cells = [s for s in scores if s.cell.column == name and s.by_seed and s.by_seed[0]]
+        for s in cells:
+            row = study.rows[s.cell.row]
+            if row.title in study.file.figure["rows"]:
+                rows.setdefault(row.title, {})[row.box] = s.by_seed[0]
+        if rows:
+            value = cells[0].cell.values[0]
+            sweeps.append(Sweep(column.title, value.title, str(value.better), rows, value.digits))
+    if sweeps:
+        plot_sweeps(sweeps, boxes, path, title=study.title)
+    return bool(sweeps)
 
 
 def write_smoke_files(folder: Path) -> Path:

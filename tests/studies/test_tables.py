@@ -20,7 +20,7 @@ from hf_embinit.studies import figures as study_figures
 from hf_embinit.studies import report as study_report
 from hf_embinit.studies import tables as study_tables
 from hf_embinit.studies.comparisons import Difference, power, rank_agreement, t_interval
-from hf_embinit.studies.figures import Ranking, draw_ranking, plot_mean_curves
+from hf_embinit.studies.figures import Ranking, Sweep, draw_ranking, plot_mean_curves, plot_sweeps
 from hf_embinit.studies.scheduling import execute, run_here
 from hf_embinit.studies.scores import field_value, gather
 from hf_embinit.studies.study import load_study
@@ -246,6 +246,39 @@ def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(f
 
     study, launch = finished
     study.file.figure = {"kind": "rankings", "values": ["BLEU"]}
+    page = study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    assert "![A toy](figures/toy.png)" in page
+    assert (tmp_path / "t" / "figures" / "toy.png").stat().st_size > 5000
+
+
+def test_rows_are_drawn_over_the_boxes_they_are_in(monkeypatch, tmp_path) -> None:
+    drawn = []
+    monkeypatch.setattr(
+        study_figures, "save_figure", lambda figure, path, title: drawn.append(figure) or path
+    )
+    monkeypatch.setattr(study_figures, "shrink_picture", lambda path: path)
+    rows = {
+        "plain": {"factor 1": {1: 10.0, 2: 12.0}, "factor 0.5": {1: 20.0, 2: 22.0}},
+        "turned": {"factor 0.5": {1: 21.0, 2: 23.1}},
+        "none": {"factor 1": {1: 5.0, 2: 5.0}},
+    }
+    frozen = Sweep("frozen", "BLEU", "higher", rows)
+    assert frozen.finding() == "frozen: turned at factor 0.5 is best (22.1)"
+    assert frozen.finding({"turned"}) == "frozen: turned is best (22.1)"
+    trained = Sweep("trained", "loss", "lower", {"turned": {"factor 1": {1: 1.0}, "factor 0.5": {1: 2.0}}})
+    assert trained.finding() == "trained: turned at factor 1 is best (1.0), one seed"
+    plot_sweeps([trained, frozen], ["factor 1", "factor 0.5"], tmp_path / "x.png", title="A study")
+    left, right = drawn[0].axes
+    assert [tick.get_text() for tick in right.get_xticklabels()] == ["factor 1", "factor 0.5"]
+    heights = {tuple(line.get_ydata()) for line in right.lines}  # whiskers have their own
+    assert {(11.0, 21.0), (22.05,), (5.0, 5.0)} <= heights
+    named = [text.get_text() for ax in (left, right) for text in ax.get_legend().get_texts()]
+    assert named == ["turned", "plain", "none"]
+
+
+def test_a_study_with_sweeps_draws_the_rows_it_names(finished, tmp_path) -> None:
+    study, launch = finished
+    study.file.figure = {"kind": "sweeps", "rows": ["Low"]}
     page = study_report.write_study(study, launch, tmp_path / "t", "cmd")
     assert "![A toy](figures/toy.png)" in page
     assert (tmp_path / "t" / "figures" / "toy.png").stat().st_size > 5000
