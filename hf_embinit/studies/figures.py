@@ -227,8 +227,8 @@ def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path,
             below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
             ax.legend([lines[name] for name in some], some, frameon=False, **below)
     figure.supxlabel(
-        "Points: means over seeds, whiskers one standard deviation. Level lines: rows without that setting. Not "
-        "told from: the 95% t interval of the difference over the same seeds holds 0, or one has one seed."
+        "Points: means over seeds, whiskers one standard deviation. Level lines: rows without that setting. "
+        "Not told from: the 95% t interval of the difference over the same seeds holds 0, or there is none."
     )
     return shrink_picture(save_figure(figure, path, title))
 
