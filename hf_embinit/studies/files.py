@@ -87,7 +87,7 @@ _TYPES: dict[str, Any] = {
     **dict.fromkeys(("field", "better", "relative_to"), str),
     **dict.fromkeys(("arguments", "variables", "grid", "smoke", "figure"), dict),
     **dict.fromkeys(("columns", "rows", "cells", "paper"), dict),
-    **dict.fromkeys(("values", "without", "only"), list),
+    **dict.fromkeys(("values", "titles", "without", "only"), list),
     **dict.fromkeys(("seeds", "digits"), int),
     **dict.fromkeys(("minutes", "scale"), (int, float)),
 }
@@ -99,6 +99,14 @@ _PART |= {"minutes"}
 _STUDY = (_PART - {"box", "grid"}) | {"source", "note", "compare", "against", "figure", "without"}
 _STUDY |= {"columns", "rows", "cells", "paper"}
 _SMOKE = {"only", "seeds", "arguments"}
+_FIGURES = {
+    "curves": ("metric", {"label", "x", "against", "better"}),
+    "bars": ("value", {"legend"}),
+    "rankings": ("values", set()),
+    "sweeps": ("titles", set()),
+}
+"""For each kind of figure the field that it needs, and those it may have. Needed are: a field of a run's
+history, the title of a value, those of several, those of rows."""
 
 
 class _Located(dict):
@@ -131,19 +139,21 @@ def read_study_file(path: Path) -> StudyFile:
     columns, rows = (dict(_parts(raw, key, path)) for key in ("columns", "rows"))
     for name, part in (*columns.items(), *rows.items()):
         part.title = part.title or name
+    part, patterns = _part(own, "the study", path, 1), list(_parts(raw, "cells", path))
+    with_values = [part, *columns.values(), *rows.values(), *(part for _, part in patterns)]
     return StudyFile(
         path=path,
         source=raw["source"],
         note=raw.get("note", ""),
         compare=raw.get("compare", "rows"),
         against=against,
-        figure=raw.get("figure") or {},
+        figure=_figure(raw, with_values, rows, path),
         without=raw.get("without") or [],
         smoke=smoke,
-        part=_part(own, "the study", path, 1),
+        part=part,
         columns=columns,
         rows=rows,
-        patterns=list(_parts(raw, "cells", path)),
+        patterns=patterns,
         paper=_paper(raw, path, set(columns), set(rows)),
     )
 
@@ -233,6 +243,39 @@ def _value(given: Any, path: Path, line: int) -> Value:
             f"{path}, line {line}: a value needs 'title' and 'field'; 'better' is higher or lower"
         )
     return Value(**given)
+
+
+def _figure(raw: _Located, parts: list[Part], rows: dict[str, Part], path: Path) -> dict[str, Any]:
+    """The study's figure, checked before anything is run: `parts` are all that may have values."""
+    given: Any = raw.get("figure") or {}
+    if not given:
+        return {}
+    line = raw.lines["figure"]
+    if given.get("kind") not in _FIGURES:
+        raise InvalidArgumentError(
+            f"{path}, line {line}: {UnknownNameError('kind of figure', str(given.get('kind')), _FIGURES)}"
+        )
+    needed, more = _FIGURES[given["kind"]]
+    _check(given, {"kind", needed, *more}, f"a figure of {given['kind']}", path, line)
+    if not given.get(needed):
+        raise InvalidArgumentError(f"{path}, line {line}: a figure of {given['kind']} needs {needed!r}")
+    if given.get("better") not in (None, "higher", "lower"):
+        raise InvalidArgumentError(
+            f"{path}, line {given.lines['better']}: 'better' is higher or lower, not {given['better']!r}"
+        )
+    values = {value.title for part in parts for value in part.values or []}
+    known = {
+        "value": values,
+        "values": values,
+        "titles": {row.title for row in rows.values()},
+        "against": set(rows),
+    }
+    for key in known.keys() & given.keys():
+        for name in given[key] if isinstance(given[key], list) else [given[key]]:
+            if name not in known[key]:
+                wrong = UnknownNameError(f"{key!r} of a figure", str(name), known[key])
+                raise InvalidArgumentError(f"{path}, line {given.lines[key]}: {wrong}")
+    return given
 
 
 def _paper(

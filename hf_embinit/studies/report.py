@@ -193,7 +193,7 @@ def _draw_sweeps(study: Study, scores: list[Scores], path: Path) -> bool:
         cells = [s for s in scores if s.cell.column == name and s.by_seed and s.by_seed[0]]
         for s in cells:
             row = study.rows[s.cell.row]
-            if row.title in study.file.figure["rows"]:
+            if row.title in study.file.figure["titles"]:
                 rows.setdefault(row.title, {})[row.box] = s.by_seed[0]
         if rows:
             value = cells[0].cell.values[0]

@@ -278,7 +278,7 @@ def test_rows_are_drawn_over_the_boxes_they_are_in(monkeypatch, tmp_path) -> Non
 
 def test_a_study_with_sweeps_draws_the_rows_it_names(finished, tmp_path) -> None:
     study, launch = finished
-    study.file.figure = {"kind": "sweeps", "rows": ["Low"]}
+    study.file.figure = {"kind": "sweeps", "titles": ["Low"]}
     page = study_report.write_study(study, launch, tmp_path / "t", "cmd")
     assert "![A toy](figures/toy.png)" in page
     assert (tmp_path / "t" / "figures" / "toy.png").stat().st_size > 5000
