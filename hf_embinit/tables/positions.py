@@ -59,7 +59,7 @@ def input_positions(model: PreTrainedModel, table: Table) -> InputPositions | st
         if sines.requires_grad:  # FSMT as transformers 5 makes it
             return f"{name} trains the sines that it adds"
         return InputPositions(sines.float().cpu(), scale)
-    return f"{name} adds no fixed sines to its rows"
+    return f"{name} is not known to add fixed sines to its rows"
 
 
 def _around(model: PreTrainedModel, table: Table) -> list[nn.Module]:

@@ -346,7 +346,7 @@ def test_models_of_transformers(tokenizer) -> None:
     with pytest.raises(InvalidArgumentError, match=r"positions=81 is more than the 80 of the model"):
         initialize(marian, tokenizer, positions=81)
     gpt2 = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=D, n_layer=1, n_head=2))
-    with pytest.raises(InvalidArgumentError, match="GPT2LMHeadModel adds no fixed sines"):
+    with pytest.raises(InvalidArgumentError, match="GPT2LMHeadModel is not known to add fixed sines"):
         initialize(gpt2, tokenizer)
 
 

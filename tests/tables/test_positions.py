@@ -96,7 +96,10 @@ def test_xglm_counts_from_its_own_offset_whatever_the_padding_token() -> None:
 )
 def test_others_add_no_fixed_sines(name) -> None:
     model, tables = drawn(name)
-    assert input_positions(model, tables.input_tables[0]) == f"{name} adds no fixed sines to its rows"
+    assert (
+        input_positions(model, tables.input_tables[0])
+        == f"{name} is not known to add fixed sines to its rows"
+    )
 
 
 def test_sines_that_turn_queries_are_not_added_to_rows() -> None:
