@@ -71,31 +71,29 @@ def turned_away(
             f"least: give a smaller positions= or energy="
         )
     outside = _complement(inside)
-    turning = _directions(rows, turn, inside, generator)
-    turned = rows @ turning
-    share_before, share_turned = (energy_share(x, inside) for x in (rows, turned))
-    length = _energy(turned)
-    if empty:
-        turned = turned @ outside.T @ outside
-    level = _turn_to_zero_sum(turned.mean(0), inside, outside)
-    turned = turned @ level
-    return Channel(
-        turned * (length / _energy(turned)).sqrt(), turning @ level, inside, share_before, share_turned
-    )
+    gram = rows.T @ rows  # all that the map depends on, with the mean: the table itself is read once more
+    turning = _directions(gram, turn, inside, generator)
+    kept = turning @ outside.T @ outside if empty else turning
+    level = _turn_to_zero_sum(rows.mean(0) @ kept, inside, outside)
+    through = kept @ level
+    stretch = (gram.trace() / (gram @ through * through).sum()).sqrt()
+    shares = (_share(gram, inside), _share(turning.T @ gram @ turning, inside))
+    return Channel(rows @ (stretch * through), turning @ level, inside, *shares)
 
 
-def _energy(x: Tensor) -> Tensor:
-    return x.square().sum()
+def _share(gram: Tensor, basis: Tensor) -> float:
+    """`energy_share` of the rows whose products `gram` `[D, D]` holds."""
+    return float((basis @ gram * basis).sum() / gram.trace())
 
 
-def _directions(rows: Tensor, turn: Turn, inside: Tensor, generator: torch.Generator) -> Tensor:
+def _directions(gram: Tensor, turn: Turn, inside: Tensor, generator: torch.Generator) -> Tensor:
     """`[D, D]`: the orthogonal map that takes the chosen directions of the table into the span `inside`."""
-    width = rows.shape[1]
+    width = len(gram)
     if turn == "none":
         return torch.eye(width, dtype=torch.float64)
     if turn == "random":
         return _random_orthogonal(width, generator)
-    directions = torch.linalg.eigh(rows.T @ rows)[1].T  # the least energetic first
+    directions = torch.linalg.eigh(gram)[1].T  # the least energetic first
     if turn == "most":
         directions = directions.flip(0)
     r = len(inside)
