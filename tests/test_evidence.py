@@ -476,29 +476,59 @@ def test_three_butterfly_pairs_are_as_their_page_says(experiment, title) -> None
     assert line.strip("| ").split(" | ")[1:-1] == [f"{ends[0]:,}", *cells] and len(set(ends)) == 1
 
 
-def test_the_pair_of_the_papers_width_is_as_its_page_says() -> None:
+def test_the_pairs_of_the_papers_width_are_as_their_page_says() -> None:
     page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
-    record = RECORDS["language_model/butterfly-width512-0-1/results.json"]
-    match = {row["step"]: 100 * row["knn_input_inner_product"] for row in record["history"]}
-    end = max(match)
-    ends = " and ".join(f"{record['metrics'][f'test_perplexity_seed{seed}']:.1f}" for seed in (0, 1))
-    assert (
-        f"| {end:,} | {match[0]:.1f}% | {match[end]:.1f}% at step {end:,} | {match[end]:.1f}% | {ends} |"
-        in page
-    )
-    assert f"of {match[316]:.1f}%, and falls to {match[464]:.1f}% at step 464" in page
-    assert (
-        match[215] < match[316]
-        and match[464] < match[681] < match[1000] < match[1468] < match[2154] < match[end]
-    )
-    by_k = [100 * record["metrics"][f"knn_input_inner_product_k{k}"] for k in KS]
-    assert f"whatever K ({min(by_k):.1f}% to {max(by_k):.1f}%)" in page
-    cosine, distance = (
-        100 * record["metrics"][f"knn_input_{metric}_k10"] for metric in ("cosine", "euclidean")
-    )
-    assert f"higher ({cosine:.1f}%); by distance it is {distance:.1f}%" in page
+    said = []
+    for name, least in (("width512-0-1", 464), ("width512-5000-0-1", 681)):
+        record = RECORDS[f"language_model/butterfly-{name}/results.json"]
+        match = {row["step"]: 100 * row["knn_input_inner_product"] for row in record["history"]}
+        end = max(match)
+        ends = " and ".join(f"{record['metrics'][f'test_perplexity_seed{seed}']:.1f}" for seed in (0, 1))
+        assert (
+            f"| {end:,} | {match[0]:.1f}% | {match[end]:.1f}% at step {end:,} | {match[end]:.1f}% | {ends} |"
+            in page
+        )
+        after = [step for step in match if step >= 316]
+        assert f"{match[316]:.1f}" == "9.8" and min(after, key=match.__getitem__) == least
+        rising = [match[step] for step in after if step >= least]
+        assert match[215] < match[316] and rising == sorted(rising)
+        metrics = {key: 100 * value for key, value in record["metrics"].items() if key.startswith("knn_")}
+        by_k = [metrics[f"knn_input_inner_product_k{k}"] for k in KS]
+        said.append(
+            (
+                f"{match[least]:.1f}% at step {least}",
+                f"{match[end]:.1f}%",
+                f"{min(by_k):.1f}% to {max(by_k):.1f}%",
+                f"{metrics['knn_input_cosine_k10']:.1f}%",
+                f"{metrics['knn_input_euclidean_k10']:.1f}%",
+                f"{record['metrics']['test_perplexity']:.0f} after {end:,}",
+            )
+        )
+    (low, last, ks, cosine, distance, _), (low2, last2, ks2, cosine2, distance2, _) = said
+    for sentence in (
+        f"fall, to {low} and to {low2};",
+        f"rise to the last, {last} and {last2}",
+        f"whatever K ({ks}, and {ks2})",
+        f"higher ({cosine} and {cosine2}); by distance it is {distance} and {distance2}",
+        f"{said[0][-1]} of its 16,000 steps, {said[1][-1]}.",
+    ):
+        assert sentence in page
     assert f"ends with {match[end]:.1f}% at step {end:,}" in PAGE
     assert f"test perplexity {record['metrics']['test_perplexity']:.0f}, the nearest" in PAGE
+
+
+def test_output_tables_of_single_pairs_fall_after_a_late_peak() -> None:
+    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    ends = []
+    for name in ("width512-0-1", "width512-5000-0-1", "experiment1-0-1"):
+        history = RECORDS[f"language_model/butterfly-{name}/results.json"]["history"]
+        match = {row["step"]: 100 * row["knn_output_inner_product"] for row in history}
+        assert max(match, key=match.__getitem__) == 1468
+        ends += [f"{match[1468]:.1f}%", f"{match[max(match)]:.1f}%"]
+    assert f"match by {ends[0]} at step 1,468 and {ends[1]} at the last" in page
+    assert f"steps by {ends[2]} at that step and {ends[3]} at the last" in page
+    assert f"at width 128 by {ends[4]} and {ends[5]}" in page
+    assert f"output tables ({ends[2]} at step 1,468, {ends[3]} at the last)" in PAGE
 
 
 def test_what_three_butterfly_pairs_tell_and_what_not() -> None:
