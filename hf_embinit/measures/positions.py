@@ -45,7 +45,8 @@ def energy_share(rows: Tensor, basis: Tensor) -> float:
         raise InvalidArgumentError(
             f"rows {tuple(rows.shape)} and basis {tuple(basis.shape)}: expected [V, D] and [r, D]"
         )
-    return float((rows @ basis.T).square().sum() / rows.square().sum().clamp_min(1e-30))
+    inside, whole = (torch.linalg.vector_norm(x).square() for x in (rows @ basis.T, rows))  # no copy of rows
+    return float(inside / whole.clamp_min(1e-30))
 
 
 def project_out(x: Tensor, basis: Tensor) -> Tensor:
