@@ -517,6 +517,25 @@ def test_the_pairs_of_the_papers_width_are_as_their_page_says() -> None:
     assert f"test perplexity {record['metrics']['test_perplexity']:.0f}, the nearest" in PAGE
 
 
+def test_embeddings_drawn_anew_at_the_papers_width_are_as_the_page_says() -> None:
+    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    anew = RECORDS["language_model/butterfly-width512-experiment2-2-3/results.json"]
+    new = RECORDS["language_model/butterfly-width512-5000-0-1/results.json"]["metrics"]
+    curve = [100 * row["knn_input_inner_product"] for row in anew["history"]]
+    of = anew["metrics"]
+    assert curve == sorted(curve) and of["frozen_tensors_unchanged_seed2"] == 28
+    ends = f"{of['test_perplexity_seed2']:.1f} and {of['test_perplexity_seed3']:.1f}"
+    row = f"| 800 | {curve[0]:.1f}% | {curve[-1]:.1f}% at step 800 | {curve[-1]:.1f}% | {ends} |"
+    apart = curve[-1] - 100 * new["knn_input_inner_product"]
+    pairs = [
+        f"{100 * of[key]:.1f}% to {100 * new[key]:.1f}%"
+        for key in ("knn_input_cosine_k10", "knn_input_euclidean_k10")
+    ]
+    for said in (row, f"in 5,000: +{apart:.1f},", f"By cosine it is {pairs[0]}, by distance {pairs[1]},"):
+        assert said in page
+    assert f"reach {curve[-1]:.1f}% in 800 steps" in PAGE
+
+
 def test_output_tables_of_single_pairs_fall_after_a_late_peak() -> None:
     page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
     ends = []
