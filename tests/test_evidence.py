@@ -59,8 +59,8 @@ def sst2_accuracies() -> dict[tuple[int, str], dict[int, float]]:
     return {cell: {seed: max(curve) for seed, curve in runs.items()} for cell, runs in by_epoch.items()}
 
 
-def sst2_curves() -> dict[tuple[int, str], dict[int, list[float]]]:
-    """Validation accuracy in percent by epoch of the same runs, with the paper's learning rate."""
+def sst2_curves(learning_rate: float = 1e-4) -> dict[tuple[int, str], dict[int, list[float]]]:
+    """Validation accuracy in percent by epoch of the same runs; the paper's learning rate is 1e-4."""
     found: dict[tuple[int, str], dict[int, list[float]]] = defaultdict(dict)
     word2vec = "googlenews_word2vec_8000x300.txt"
     rows = {None: "xavier", "en_for_sst2": "little", "glove.6B": "much", word2vec: "much"}
@@ -69,7 +69,7 @@ def sst2_curves() -> dict[tuple[int, str], dict[int, list[float]]]:
         whole = not given.get("max_train_samples") and given.get("max_steps") == -1
         if "runs/classify/sst2-words-" not in name or not whole or given["freeze_embeddings"]:
             continue
-        if given["learning_rate"] != 1e-4:
+        if given["learning_rate"] != learning_rate:
             continue
         stem = given["vectors"] and re.split(r"\.\d+d", given["vectors"].split("/")[-1])[0]
         row = rows[stem] + "".join(re.findall("_xavier|_shuffled", record["init"]))
@@ -77,6 +77,27 @@ def sst2_curves() -> dict[tuple[int, str], dict[int, list[float]]]:
         accuracies = [100 * epoch["validation_accuracy"] for epoch in record["history"]]
         found[given["d_model"], row][record["seed"]] = accuracies
     return found
+
+
+def test_whether_the_learning_rate_is_a_cause_is_said_as_the_records_have_it() -> None:
+    apart = {}
+    for rate, quoted in ((3e-5, "82.4 (0.3), +0.2 (-0.7 to 1.1)"), (3e-4, "82.3 (0.8), +0.1 (-3.0 to 3.2)")):
+        runs = sst2_curves(rate)
+        ours, theirs = ({s: max(c) for s, c in runs[100, row].items()} for row in ("little_xavier", "xavier"))
+        apart[rate] = [ours[seed] - theirs[seed] for seed in sorted(ours)]
+        low, high = t_interval(apart[rate])
+        mean, sd = statistics.fmean(ours.values()), statistics.stdev(ours.values())
+        assert (
+            f"{mean:.1f} ({sd:.1f}), {statistics.fmean(apart[rate]):+.1f} ({low:.1f} to {high:.1f})" == quoted
+        )
+        assert quoted in PAGE
+    at_paper = sst2_accuracies()
+    changes = [
+        slow - (at_paper[100, "little_xavier"][seed] - at_paper[100, "xavier"][seed])
+        for seed, slow in enumerate(apart[3e-5], start=1)
+    ]
+    low, high = t_interval(changes)
+    assert f"changes by {statistics.fmean(changes):+.1f} ({low:.1f} to {high:.1f})" in PAGE
 
 
 @pytest.mark.parametrize(
