@@ -183,9 +183,7 @@ class Sweep:
             for row, boxes in self.rows.items()
             for box, numbers in boxes.items()
         }
-        first = _ranked(cells, self.better)[0]
-        mean = f"{statistics.fmean(cells[first].values()):.{self.digits}f}"
-        return f"{self.title}: {first} is best ({mean}){_not_told(cells, self.better)}"
+        return _best(self.title, cells, self.better, self.digits)
 
 
 def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path, *, title: str = "") -> Path:
@@ -251,9 +249,7 @@ class Ranking:
 
     def finding(self) -> str:
         """The setting, its best method with its mean, and the methods that cannot be told from it."""
-        first, values = self.ranked()[0], self._first_values()
-        mean = f"{statistics.fmean(values[first].values()):.{self.digits}f}"
-        return f"{self.title}: {first} is best ({mean}){_not_told(values, self.better)}"
+        return _best(self.title, self._first_values(), self.better, self.digits)
 
     def _first_values(self) -> dict[str, Mapping[int, float]]:
         return {name: values[0] for name, values in self.rows.items()}
@@ -263,6 +259,13 @@ def _ranked(rows: Mapping[str, Mapping[int, float]], better: str) -> list[str]:
     """The rows, numbers by seed, the best mean first."""
     sign = -1 if better == "higher" else 1
     return sorted(rows, key=lambda name: sign * statistics.fmean(rows[name].values()))
+
+
+def _best(title: str, rows: Mapping[str, Mapping[int, float]], better: str, digits: int) -> str:
+    """The title of a panel: which row is best, with its mean, and which cannot be told from it."""
+    first = _ranked(rows, better)[0]
+    mean = f"{statistics.fmean(rows[first].values()):.{digits}f}"
+    return f"{title}: {first} is best ({mean}){_not_told(rows, better)}"
 
 
 def _not_told(rows: Mapping[str, Mapping[int, float]], better: str) -> str:

@@ -209,6 +209,8 @@ def _problem(field: str, value: Any) -> str | None:
     """What is wrong with a value of the right type; None when nothing is."""
     if field == "seeds" and value < 1:
         return f"'seeds' is 1 or more, not {value}"
+    if field == "better" and value not in ("higher", "lower"):
+        return f"'better' is higher or lower, not {value!r}"
     if field == "values" and not value:
         return "'values' needs one value or more, not []"
     for name, given in value.items() if field in ("arguments", "grid", "smoke") else ():
@@ -238,10 +240,8 @@ def _part(given: Any, what: str, path: Path, line: int) -> Part:
 def _value(given: Any, path: Path, line: int) -> Value:
     _check(given, _VALUE, "a value", path, line)
     line = min(given.lines.values(), default=line)
-    if not {"title", "field"} <= set(given) or given.get("better") not in (None, "higher", "lower"):
-        raise InvalidArgumentError(
-            f"{path}, line {line}: a value needs 'title' and 'field'; 'better' is higher or lower"
-        )
+    if not {"title", "field"} <= set(given):
+        raise InvalidArgumentError(f"{path}, line {line}: a value needs 'title' and 'field'")
     return Value(**given)
 
 
@@ -259,10 +259,6 @@ def _figure(raw: _Located, parts: list[Part], rows: dict[str, Part], path: Path)
     _check(given, {"kind", needed, *more}, f"a figure of {given['kind']}", path, line)
     if not given.get(needed):
         raise InvalidArgumentError(f"{path}, line {line}: a figure of {given['kind']} needs {needed!r}")
-    if given.get("better") not in (None, "higher", "lower"):
-        raise InvalidArgumentError(
-            f"{path}, line {given.lines['better']}: 'better' is higher or lower, not {given['better']!r}"
-        )
     values = {value.title for part in parts for value in part.values or []}
     known = {
         "value": values,

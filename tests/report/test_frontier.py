@@ -537,6 +537,28 @@ def test_the_page_of_the_study_shows_the_differences_of_the_table():
     }
 
 
+def test_what_the_page_of_the_study_says_of_all_columns():
+    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    row = r"^\| ([^|]+, (?:trained|frozen)) \| (\w+)-(\S+) - (\w+)-\3 \| (.*?) \| \S+ \| (\S+) to (\S+) \|"
+    told = {}  # -1, 0 or 1: told below, not told, told above, in what is better
+    for column, ours, factor, theirs, value, low, high in re.findall(row, table, re.MULTILINE):
+        sign = -1 if value == "Val. loss" else 1
+        above = sign * ((float(low) > 0) - (float(high) < 0))
+        told[column, factor, value, ours, theirs] = above
+        told[column, factor, value, theirs, ours] = -above
+    said = pages()
+    assert "A random turn, which should change nothing, is told from `glove_xavier` nowhere" in said
+    turns = [above for key, above in told.items() if key[3:] == ("random", "glove_xavier")]
+    assert len(turns) > 20 and not any(turns)
+    assert "There it is nowhere told to cost anything" in said
+    frozen = [k for k in told if k[3:] == ("emptied", "glove_xavier") and k[0].endswith("frozen")]
+    assert len(frozen) > 10 and all(told[key] >= 0 for key in frozen)
+    assert "every column is told to be worse than with some others" in said
+    worse = {key[0] for key, above in told.items() if key[1] == "1" and key[3] == "anti" and above < 0
+             and key[4] in ("emptied", "turned", "random", "glove_xavier")}  # fmt: skip
+    assert len(worse) == 6
+
+
 def cell_of(column, difference):
     """The mean and the interval of a row of the table, bold where 0 is outside."""
     table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
