@@ -71,9 +71,14 @@ def test_a_flag_that_a_recipe_does_not_have_is_refused_with_the_nearest(tmp_path
 def test_tables_share_the_runs_they_have_in_common() -> None:
     rows = ["multi30k/words-xavier", "multi30k/words-glove", "multi30k/words-glove_xavier"]
     table1 = {run.name for run in load_study("table1", only=rows).runs}
-    table3 = {run.name for run in load_study("table3", only=["*-yes-yes"]).runs}
+    trained = [f"{row.replace('words-', '')}-yes-yes" for row in rows]
+    table3 = {run.name for run in load_study("table3", only=trained).runs}
     figure = {run.name for run in load_study("figure1", only=["multi30k-words"], seeds=4).runs}
     assert table1 == table3 == figure and len(table1) == 12
+    ours = ["multi30k/glove_orthogonal-no-yes", "multi30k/glove_orthogonal-yes-yes"]
+    table3 = {run.name for run in load_study("table3", only=ours, seeds=3).runs}
+    orthogonal = load_study("orthogonal", only=["multi30k-*/emptied-1"]).runs
+    assert table3 == {run.name for run in orthogonal} and len(table3) == 6
 
 
 def test_the_grid_of_an_initialiser_is_every_combination() -> None:
