@@ -393,7 +393,7 @@ def test_cells_of_table_3_with_one_seed_are_near_the_papers_as_the_page_says() -
     agree, disagree, untold = map(int, counts.groups())
     assert (agree, disagree) == (7, 1)
     assert f"{untold} of the {agree + disagree + untold} differences *cannot be told*" in PAGE
-    frozen_bleu = {}
+    bleu_of = {}
     for record in RECORDS.values():
         given = record["arguments"]
         of_table = (
@@ -401,10 +401,10 @@ def test_cells_of_table_3_with_one_seed_are_near_the_papers_as_the_page_says() -
         )
         published = given.get("position_encoding") == "sinusoidal" and given.get("position_scale", 1.0) == 1.0
         if of_table and given["freeze_embeddings"] and published:
-            frozen_bleu[record["init"]] = record["metrics"]["test_bleu_tokenized"]
+            bleu_of[record["init"]] = record["metrics"]["test_bleu_tokenized"]
     papers = theirs["glove_xavier-no-yes"] - theirs["glove-no-yes"]
     assert (
-        f"frozen `glove`, by {frozen_bleu['glove_xavier'] - frozen_bleu['glove']:.1f} ({papers:.1f})" in PAGE
+        f"frozen `glove`, by {bleu_of['glove_xavier'] - bleu_of['glove']:.1f} ({papers:.1f})" in PAGE
     )
     papers = theirs["glove_xavier-no-yes"] - theirs["xavier-no-yes"]
     assert f"4.7 BLEU above `xavier` (3.5 to 5.9; the paper {papers:.1f})" in PAGE  # interval: test_frontier
