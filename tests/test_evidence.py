@@ -403,9 +403,7 @@ def test_cells_of_table_3_with_one_seed_are_near_the_papers_as_the_page_says() -
         if of_table and given["freeze_embeddings"] and published:
             bleu_of[record["init"]] = record["metrics"]["test_bleu_tokenized"]
     papers = theirs["glove_xavier-no-yes"] - theirs["glove-no-yes"]
-    assert (
-        f"frozen `glove`, by {bleu_of['glove_xavier'] - bleu_of['glove']:.1f} ({papers:.1f})" in PAGE
-    )
+    assert f"frozen `glove`, by {bleu_of['glove_xavier'] - bleu_of['glove']:.1f} ({papers:.1f})" in PAGE
     papers = theirs["glove_xavier-no-yes"] - theirs["xavier-no-yes"]
     assert f"4.7 BLEU above `xavier` (3.5 to 5.9; the paper {papers:.1f})" in PAGE  # interval: test_frontier
     row = r"glove_xavier-yes-yes - glove_xavier-no-yes \| {} \| (\S+) \| (\S+) to (\S+) \| 3 \|"
