@@ -131,6 +131,26 @@ def test_the_cosine_of_two_sums_follows_from_words_and_positions_alone() -> None
     assert QUIET**2 / (1 + QUIET**2) < 0.06
 
 
+def test_moved_positions_and_a_concatenation_are_this_sum_in_another_basis() -> None:
+    """The two alternatives that the page of the study leaves out."""
+    rows, positions = uneven(), position_encoding(P, D).double()
+    which = torch.randint(P, (V,), generator=generator())
+    channel = turned()
+    r = len(channel.basis)
+    moved = positions @ channel.map.T  # the table as it is, and the positions in its least used directions
+    least = torch.linalg.eigh(rows.T @ rows).eigenvectors[:, :r]
+    assert float((moved @ least).square().sum() / moved.square().sum()) > 0.9999
+    turned_sum = channel.rows + positions[which]
+    torch.testing.assert_close((rows + moved[which]) @ channel.map, turned_sum, atol=1e-12, rtol=0)
+
+    emptied = turned(empty=True)
+    inside = positions @ emptied.basis.T  # [P, r]; all but a ten-thousandth of their energy
+    others = torch.linalg.svd(emptied.basis).Vh[r:]  # [D - r, D], at right angles to the positions
+    both = (emptied.rows + inside[which] @ emptied.basis) @ torch.cat([others, emptied.basis]).T
+    side_by_side = torch.cat([emptied.rows @ others.T, inside[which]], dim=1)
+    torch.testing.assert_close(both, side_by_side, atol=1e-12, rtol=0)
+
+
 def test_the_turn_is_the_smallest_and_depends_on_the_spans_alone() -> None:
     g = generator()
     a, b = (torch.linalg.qr(torch.randn(D, 7, dtype=torch.float64, generator=g))[0].T for _ in range(2))
