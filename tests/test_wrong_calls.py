@@ -330,7 +330,7 @@ def calls_on_adapters(w: SimpleNamespace) -> Iterator[Call]:
         {
             "base": (
                 *(Says(one, "neither a transformers model") for one in MODELS),
-                Says(w.bert, "base ties its tables otherwise"),
+                Says(w.bert, "base, a BertForMaskedLM, has no transformer.wte.weight"),
             ),
             "adapter": (None, 3, w.missing, str(w.empty), str(w.text), b"a", ""),
             "revision": (3, b"main"),

@@ -16,14 +16,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback
 
 from ..arguments import FilePath, checked
 from ..disk import writing
-from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from ..errors import (
+    DataNotFoundError,
+    EmbinitError,
+    InvalidArgumentError,
+    UnsupportedModelError,
+    VocabularyWarning,
+)
 from ..files import replaced_files
-from ..foreign import read_json
+from ..foreign import read_json, reading, reason
 from ..hub import hub_file
 from ..manifest import package_version, row_ids, side_of
 from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
@@ -100,9 +107,10 @@ def load_adapter(
     runs with them.
 
     Raises:
-        DataNotFoundError: `adapter` has no vocabulary with it.
-        InvalidArgumentError: that vocabulary is of an adapter saved there before, or `base` has another size,
-            other old rows or another manifest.
+        DataNotFoundError: `adapter` has no vocabulary with it, or no weights.
+        InvalidArgumentError: that vocabulary is of an adapter saved there before, `base` has another size,
+            other old rows or another manifest, or PEFT cannot put the adapter on it: then alone is `base`
+            changed, and the error says so.
         UnsupportedModelError: an opened `base`, and an adapter that is more than one sum for each tensor.
     """
     manifest, rows = _read(adapter, revision, subfolder)
@@ -111,7 +119,14 @@ def load_adapter(
     let_heads_tell_their_bias(base)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=f".*{HINT}")
-        model = attach_adapter(base, adapter, revision=revision, subfolder=subfolder, **options)
+        try:
+            model = attach_adapter(base, adapter, revision=revision, subfolder=subfolder, **options)
+        except (EmbinitError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # whatever PEFT raises for what stands in an adapter's files or `options`
+            raise InvalidArgumentError(
+                f"{adapter} cannot be put on base: {reason(error)}. base is changed by now: load it anew"
+            ) from error
     check_nothing_left_out(model, adapter, revision, subfolder)
     carry_vocabulary(model)
     return model
@@ -137,10 +152,10 @@ def _refuse_a_head_trained_twice(base: PreTrainedModel) -> None:
         if twice and type(_wrapped(module)).__name__ == "ModulesToSaveWrapper":
             raise UnsupportedModelError(
                 f"{name} is in modules_to_save, and its table, tied to the embedding, in "
-                "trainable_token_indices: PEFT cannot run such an adapter once it is trained. Clone the chat "
-                "template before, by `with hf_embinit.patched(): model, tokenizer, new = "
-                "clone_chat_template(...)`, and give the trainer peft_config_for_new_tokens(model, new) "
-                "instead of chat_template_path"
+                "trainable_token_indices: PEFT cannot run such an adapter once it is trained. Give "
+                "peft_config_for_new_tokens(model, token_ids) alone. If TRL's chat_template_path made it: "
+                "clone the chat template before, by `with hf_embinit.patched(): model, tokenizer, new = "
+                "clone_chat_template(...)`, and give the trainer peft_config_for_new_tokens(model, new)"
             )
 
 
@@ -170,6 +185,20 @@ def save_pretrained(self: Any, save_directory: str, **kwargs: Any) -> None:
         )
     else:
         save_vocabulary(model, save_directory)
+
+
+def load_rows_too(self: Any, model_id: str | PathLike[str], *args: Any, **kwargs: Any) -> Any:
+    """What the PEFT model's class loads, and the rows beside that adapter put into the tables."""
+    loaded = type(self).load_adapter(self, model_id, *args, **kwargs)
+    subfolder = kwargs.get("subfolder")
+    if Path(model_id, subfolder or "", MANIFEST).is_file():
+        manifest, rows = _read(model_id, None, subfolder)
+        tables = bare_tables(unwrap(self))
+        for side, at in manifest["sides"].items():
+            if tables.vocab_size(side) != at["rows"] or _ties(tables) != manifest["tied"]:
+                raise InvalidArgumentError(f"{model_id} is of a model with other tables than this one")
+            tables.change(None, _writes(tables, side, at["ids"], rows))
+    return loaded
 
 
 class VocabularyCallback(TrainerCallback):
@@ -214,7 +243,12 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
         raise InvalidArgumentError("base has an adapter already: load the plain model first")
     tables = EmbeddingTables(model)
     sizes = sizes_at(manifest["events"], list(getattr(model.config, "embinit", None) or []), name)
-    plan: list[tuple[Table, list[int]]] = []
+    lacking = set(manifest["tables"]) - {table.name for table in tables.tables}
+    if lacking:
+        raise InvalidArgumentError(
+            f"base, a {type(model).__name__}, has no {min(lacking)}, of which {name} has rows: give the base "
+            f"it was made on"
+        )
     if _ties(tables) != manifest["tied"]:
         raise InvalidArgumentError(
             f"base ties its tables otherwise than {name} does: {_ties(tables)}, not {manifest['tied']}"
@@ -232,7 +266,6 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
                     f"{name} has no rows for {table.name}: give the base it was made on"
                 )
             check_old_rows(tables, table, at["ids"], manifest["tables"][table.name], name)
-            plan.append((table, at["ids"]))
         for bias_name, _ in _biases_of(tables, side):
             if bias_name not in rows:
                 raise InvalidArgumentError(
@@ -248,12 +281,17 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
                 config.tie_word_embeddings = False  # PEFT goes by it, and would load one table into both
 
     for side, at in manifest["sides"].items():
-        writes = [RowsOf(table, ids, rows[table.name]) for table, ids in plan if table.side == side]
-        for table in tables.output_tables:
-            if table.side == side and table.bias:
-                values = [rows[tied.name] for tied in table.bias]
-                writes.append(RowsOf(table, (), biases=values, bias_ids=at["ids"]))
-        tables.change(tables.plan(at["rows"], side=side), writes, record)
+        tables.change(tables.plan(at["rows"], side=side), _writes(tables, side, at["ids"], rows), record)
+
+
+def _writes(tables: EmbeddingTables, side: Side, ids: list[int], rows: dict[str, Tensor]) -> list[RowsOf]:
+    """The rows of a vocabulary that came beside an adapter, and the entries of its heads' biases."""
+    writes = [RowsOf(table, ids, rows[table.name]) for table in _tables_of(tables, side)]
+    for table in tables.output_tables:
+        if table.side == side and table.bias:
+            values = [rows[tied.name] for tied in table.bias]
+            writes.append(RowsOf(table, (), biases=values, bias_ids=ids))
+    return writes
 
 
 class _Reference:
@@ -351,7 +389,7 @@ def _file(
 def _read(
     adapter: str | PathLike[str], revision: str | None, subfolder: str | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, safe_open
     from safetensors.torch import load_file
 
     where = f"{adapter}/{subfolder}" if subfolder else adapter
@@ -372,6 +410,16 @@ def _read(
             f"{files[0]} is not of the adapter beside it, which was saved later and without it: remove it if "
             f"that adapter's model has not grown, else call hf_embinit.save_vocabulary(model, folder) again"
         )
+    weights = [
+        _file(adapter, f"adapter_model.{ending}", revision, subfolder) for ending in ("safetensors", "bin")
+    ]
+    if not any(weights):
+        raise DataNotFoundError(
+            f"{where} has no adapter_model.safetensors: give an adapter that PEFT has saved"
+        )
+    if weights[0] is not None:
+        with reading(weights[0], InvalidArgumentError), safe_open(weights[0], "pt"):
+            pass
     try:
         manifest = json.loads(files[0].read_text(encoding="utf-8"))
         for side in manifest["sides"].values():

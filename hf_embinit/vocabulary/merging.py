@@ -36,8 +36,9 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     An adapter brings no generation configuration. With the `tokenizer` that was trained with, texts end
     where its end-of-sequence token says: an id that the configurations lack is added to theirs, or put in the
     place of the only one. Raises `InvalidArgumentError` for a model without an adapter,
-    `UnsupportedModelError` for one that cannot be merged: of virtual tokens (prompt and prefix tuning), with
-    replicated layers, or refused by PEFT.
+    `UnsupportedModelError` for one that cannot be merged, which stays as it is: of virtual tokens (prompt and
+    prefix tuning), with replicated layers, with LoRA around a head whose tied rows are trained, or refused by
+    PEFT.
     """
     if hasattr(model, "prompt_encoder"):
         raise UnsupportedModelError(
@@ -55,7 +56,10 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     said = [
         c for c in (base.config, base.config.get_text_config()) if getattr(c, "tie_word_embeddings", False)
     ]
-    tied = [table for table in bare_tables(base).output_tables if table.tied_to is not None]
+    _refuse_lora_around_rows(base)
+    bare = bare_tables(base)
+    tied = [table for table in bare.output_tables if table.tied_to is not None]
+    before = [(place, place.tensor) for table in bare.tables for place in table.tied.locations]
     for table in tied:
         own_parameter(table)
     apart = [] if checkpoint_of(base) is not None else _apart(base)
@@ -63,9 +67,12 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         defer(model, bare_tables(base))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All adapters are already merged")
+        warnings.filterwarnings("ignore", ".*no longer tied after merging")  # here they are, where equal
         try:
             merged = unwrap(model.merge_and_unload())
         except (RuntimeError, ValueError) as error:
+            for place, tensor in before:
+                setattr(place.module, place.attribute, tensor)
             raise UnsupportedModelError(f"PEFT cannot merge this adapter: {reason(error)}") from error
     vars(merged).pop("peft_config", None)
     for config in said:
@@ -84,6 +91,16 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     warn_of_another_tokenizer(merged, tokenizer)
     record_event(merged.config, "merge_adapter")
     return merged
+
+
+def _refuse_lora_around_rows(base: PreTrainedModel) -> None:
+    for name, module in base.named_modules():
+        if type(getattr(module, "base_layer", None)).__name__ == "TrainableTokensWrapper":
+            raise UnsupportedModelError(
+                f"{name} has LoRA, and its table, tied to it, single rows in trainable_token_indices: PEFT "
+                f"runs such an adapter and cannot merge it. Serve it as load_adapter gives it, or train "
+                f"without {name.rpartition('.')[2]} in target_modules"
+            )
 
 
 def _apart(base: PreTrainedModel) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ from ..tables import (
 )
 
 if TYPE_CHECKING:
-    from peft import PeftConfig
+    from peft import PeftConfig, PeftModel
 
 
 @checked
@@ -54,7 +54,8 @@ def train_new_rows_only(
     whose old rows are trained too: call this on the copy.
 
     An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
-    `load_adapter` brings both back.
+    `load_adapter` brings both back; so does, as long as this lasts, that model's own `load_adapter`, by which
+    a trainer resumes and loads its best checkpoint.
     """
     return NewRowTraining(model, token_ids, freeze_rest=freeze_rest, side=side)
 
@@ -133,7 +134,7 @@ class NewRowTraining:
         ids = checked_ids(tables, token_ids, side)
         if freeze_rest:
             _check_reducer(model, tables.model)
-        _carry_rows_beside_adapters(tables.model)
+        self._adapters = _carry_rows_beside_adapters(model, tables.model)
         self._kept: list[_Kept] = []
         for table in tables.tables:
             if table.side != side:
@@ -164,7 +165,9 @@ class NewRowTraining:
             handle.remove()
         for parameter, requires_grad in self._requires_grad:
             parameter.requires_grad_(requires_grad)
-        self._handles, self._requires_grad, self._kept = [], [], []
+        for adapter in self._adapters:
+            vars(adapter).pop("load_adapter", None)
+        self._handles, self._requires_grad, self._kept, self._adapters = [], [], [], []
 
     def __enter__(self) -> NewRowTraining:
         return self
@@ -191,21 +194,28 @@ class NewRowTraining:
                     kept.restore()
 
 
-def _carry_rows_beside_adapters(model: PreTrainedModel) -> None:
-    """Lets adapters of `model` save the rows too, which PEFT would leave out."""
+def _carry_rows_beside_adapters(outer: Any, model: PreTrainedModel) -> list[PeftModel]:
+    """Lets adapters of `model` save the rows too, which PEFT would leave out, and load them: a trainer that
+    resumes, or loads its best checkpoint, does. Gives the PEFT models in `outer` that do so now."""
     configs = getattr(model, "peft_config", None)
     if not configs:
-        return
-    from .adapters import carry_by_config
+        return []
+    from peft import PeftModel
+
+    from .adapters import carry_by_config, load_rows_too
 
     for config in configs.values():
         carry_by_config(config, model)
+    found = [m for m in outer.modules() if isinstance(m, PeftModel)] if isinstance(outer, nn.Module) else []
+    for adapter in found:
+        adapter.load_adapter = partial(load_rows_too, adapter)  # type: ignore[method-assign]
     warnings.warn(
         "the rows are trained in the model itself, and the adapter does not hold them: they are saved beside "
         "it, and only hf_embinit.load_adapter puts them back (peft_config_for_new_tokens trains them within)",
         VocabularyWarning,
         stacklevel=5,
     )
+    return found
 
 
 def token_modules(tables: EmbeddingTables, side: Side = "shared") -> list[str]:
@@ -242,6 +252,7 @@ def peft_config_for_new_tokens(
     """A PEFT configuration that trains and saves the rows of `token_ids`, in input and output tables.
 
     `lora_options` are those of `LoraConfig`; without `target_modules` nothing but those rows is trained.
+    `target_modules` and `modules_to_save` may not have the modules of those rows: PEFT trains these one way.
     Expand the vocabulary first, then wrap, or hand the configuration to a trainer of TRL (`peft_config=`).
     An adapter that is saved with it carries manifest and initial rows: `load_adapter` needs the base alone.
 
@@ -281,8 +292,24 @@ def peft_config_for_new_tokens(
     let_heads_tell_their_bias(tables.model)
     targets = {"target_modules": DUMMY_TARGET_MODULES} | lora_options
     config = LoraConfig(trainable_token_indices=rows, **targets)
+    _refuse_rows_trained_twice(config, tables, side)
     carry_by_config(config, tables.model)
     return config
+
+
+def _refuse_rows_trained_twice(config: Any, tables: EmbeddingTables, side: Side) -> None:
+    """What else a configuration trains must not be a module with those rows: PEFT stops there when it wraps
+    the model, or only when it merges it."""
+    from peft.tuners.tuners_utils import check_target_module_exists
+
+    places = [place for table in tables.tables if table.side == side for place in table.tied.locations]
+    for name in dict.fromkeys(place.name.rpartition(".")[0] for place in places):
+        whole = any(name == one or name.endswith(f".{one}") for one in config.modules_to_save or ())
+        if whole or (config.target_modules != "all-linear" and check_target_module_exists(config, name)):
+            option = "modules_to_save" if whole else "target_modules"
+            raise InvalidArgumentError(
+                f"{option}={getattr(config, option)} has {name}, whose rows token_ids= trains: leave it out"
+            )
 
 
 def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:

@@ -76,6 +76,7 @@ def check_new_tokens(
                 f"tokens, and its vocabulary skips ids; give these names first, as tokens of the vocabulary"
             )
     _check_use(extended, id_of)
+    _check_longer_words(tokenizer, extended, list(wanted.values()))
     backend = getattr(extended, "_tokenizer", None)
     shown = list(wanted) if backend is None else backend.decode_batch([[i] for i in ids])
     for text, i, seen in zip(wanted, ids, shown, strict=True):
@@ -155,6 +156,41 @@ def _check_use(extended: Any, id_of: dict[str, int]) -> None:
             f"the token {text!r} is found after a blank, and not after a letter, where the tokenizer makes "
             f"{instead[1:]} of it: AddedToken({text!r}, normalized=False) is found anywhere"
         )
+
+
+def _check_longer_words(tokenizer: Any, extended: Any, tokens: Sequence[str | AddedToken]) -> None:
+    """Warns of the first word with which a text, with longer words in it, does not come back as it was."""
+    words = {
+        word: token for token in tokens if (word := str(token).strip())[0].isalnum() and word[-1].isalnum()
+    }
+    texts = [f"a {word} a{word} {word}s a" for word in words]
+    before, after = _read_back(tokenizer, texts), _read_back(extended, texts)
+    for (word, token), text, old, new in zip(words.items(), texts, before, after, strict=True):
+        if old.lower() != text.lower() or new.lower() == text.lower():
+            continue
+        instead = (
+            "this tokenizer takes what follows an added token for another word: leave out words that begin"
+        )
+        instead += " longer ones"
+        for form, tried in (
+            (AddedToken(word, single_word=True), text),
+            (AddedToken(f" {word}", normalized=False), f"a {word} a{word} a"),
+        ):
+            copy = copy_tokenizer(tokenizer)
+            copy.add_tokens([form])
+            kept = _read_back(copy, [tried])[0].lower() == tried.lower()
+            if kept and _read_back(extended, [tried])[0].lower() != tried.lower():
+                options = "normalized=False" if form.single_word is False else "single_word=True"
+                instead = f"AddedToken({form.content!r}, {options}) keeps {tried!r}"
+                break
+        _warn(
+            f"with the token {str(token)!r} a text does not come back: {text!r} is read as {new!r}; {instead}"
+        )
+        return
+
+
+def _read_back(tokenizer: Any, texts: Sequence[str]) -> list[str]:
+    return [str(tokenizer.decode(ids)).strip() for ids in split_texts(tokenizer, texts)]
 
 
 def _warn(message: str) -> None:

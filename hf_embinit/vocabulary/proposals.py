@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from tokenizers import AddedToken
@@ -31,10 +32,12 @@ def propose_tokens(
     A word is what the regular expression `word` matches between spaces. Fewer come back when fewer are seen
     `min_count` times. Their spelling is what suits the tokenizer: with the space in front where that
     belongs to the token (byte-level BPE), whole words only where a piece within a word has another
-    spelling (WordPiece). Raises `InvalidArgumentError` when the corpus has no such word.
+    spelling (WordPiece). Where the tokenizer reads what follows an added token as a new word, however that is
+    spelled (T5's and other Unigram ones), words that begin a longer one of the corpus are left out: `by`
+    would make `by pass` of `bypass`. Raises `InvalidArgumentError` when the corpus has no such word.
     """
     pattern = re.compile(word)
-    spelling = _spelling(tokenizer)
+    spelling, breaks_longer_words = _spelling(tokenizer)
     spaced = str(spelling(_PROBE)).startswith(" ")  # then a word that opens a text is another token
     counts = Counter(
         w
@@ -45,6 +48,9 @@ def propose_tokens(
     ranked = [
         w for w, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])) if count >= min_count
     ]
+    if breaks_longer_words:
+        begins = {a for a, b in pairwise(sorted(counts)) if b.startswith(a)}
+        ranked = [w for w in ranked if w not in begins]
     known = tokenizer.get_vocab()
     proposals: dict[str, AddedToken] = {}
     normalizer = getattr(getattr(tokenizer, "backend_tokenizer", None), "normalizer", None)
@@ -65,22 +71,25 @@ def propose_tokens(
     return list(proposals.values())
 
 
-def _spelling(tokenizer: Any) -> Any:
-    """Word -> `AddedToken` as suits this tokenizer: text comes back as before, in the fewest tokens."""
+def _spelling(tokenizer: Any) -> tuple[Any, bool]:
+    """Word -> `AddedToken` as suits this tokenizer: text comes back as before, in the fewest tokens; and
+    whether longer words with it in them do not, however it is spelled."""
     forms = [
         lambda w: AddedToken(w, single_word=True),
         lambda w: AddedToken(w),
         lambda w: AddedToken(f" {w}", normalized=False),
     ]
-    text = f"the {_PROBE} and {_PROBE} end"
+    whole, within = f"the {_PROBE} and {_PROBE} end", f"the {_PROBE}ing un{_PROBE} end"
 
-    def rank(form: Any) -> tuple[bool, int]:
+    def rank(form: Any) -> tuple[bool, bool, int]:
         tried = copy_tokenizer(tokenizer)
         tried.add_tokens([form(_PROBE)])
-        ids = tried(text, add_special_tokens=False)["input_ids"]
-        as_before = tried.decode(ids) == tokenizer.decode(
-            tokenizer(text, add_special_tokens=False)["input_ids"]
-        )
-        return not as_before, len(ids)
+        as_before = [_read_back(tried, text) == _read_back(tokenizer, text) for text in (whole, within)]
+        return not as_before[0], not as_before[1], len(tried(whole, add_special_tokens=False)["input_ids"])
 
-    return min(forms, key=rank)
+    best = min(forms, key=rank)
+    return best, rank(best)[1]
+
+
+def _read_back(tokenizer: Any, text: str) -> str:
+    return str(tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]))

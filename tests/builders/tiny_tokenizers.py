@@ -34,6 +34,14 @@ def tokenizer(family: str, size: int = 320) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, **names)
 
 
+def t5_like() -> PreTrainedTokenizerFast:
+    """One that splits at blanks first, as T5's: what follows an added token is a word of its own."""
+    made = tokenizer("unigram")
+    parts: list[Any] = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()]
+    made.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(parts)
+    return made
+
+
 @cache
 def _backend(family: str, size: int) -> str:
     options: dict[str, Any] = {"vocab_size": size, "show_progress": False}

@@ -126,6 +126,55 @@ def test_rows_trained_beside_lora_are_not_lost(tmp_path) -> None:
     round_trip(wrapped.eval(), type(m), tmp_path, ids)
 
 
+def test_rows_trained_beside_lora_come_back_when_a_trainer_resumes_or_loads_its_best(tmp_path) -> None:
+    saved_base("llama", tmp_path / "base")
+    t = tokenizer("byte_level")
+    ids = t(TEXT)["input_ids"]
+    data = [{"input_ids": ids, "labels": ids}] * 8
+
+    def run(folder, *, resume=None, **settings):
+        """The model, and its evaluations: after each save, and at the end."""
+        m, t = type(model("llama", 300)).from_pretrained(tmp_path / "base"), tokenizer("byte_level")
+        new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
+        torch.manual_seed(1)
+        wrapped = get_peft_model(m, LoraConfig(target_modules=["q_proj"]))
+        args = TrainingArguments(
+            str(tmp_path / folder), max_steps=4, save_steps=2, eval_strategy="steps", eval_steps=2, seed=0,
+            learning_rate=1e-2, use_cpu=True, report_to=[], disable_tqdm=True, **settings,
+        )  # fmt: skip
+        trainer = Trainer(wrapped, args, train_dataset=data, eval_dataset=data)
+        with (
+            pytest.warns(VocabularyWarning, match="the adapter does not hold them"),
+            train_new_rows_only(wrapped, new, freeze_rest=False),
+        ):
+            quietly(trainer.train, resume_from_checkpoint=resume)
+            at_end = trainer.evaluate()["eval_loss"]
+        assert "load_adapter" not in vars(wrapped)
+        losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+        return m, losses, at_end
+
+    whole, losses, _ = run("run")
+    resumed, _, _ = run("run", resume=str(tmp_path / "run" / "checkpoint-2"))
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    worst = {"metric_for_best_model": "loss", "greater_is_better": True}  # so that the best is not the last
+    _, losses, at_end = run("best", load_best_model_at_end=True, **worst)
+    assert losses[0] > losses[1] and at_end == pytest.approx(losses[0], rel=1e-6)
+
+
+def test_rows_beside_an_adapter_of_other_tables_are_not_put_in(adapter) -> None:
+    folder, base_class = adapter
+    m, t = base_class.from_pretrained(folder / "base"), tokenizer("byte_level")
+    new = expand_vocabulary(m, t, [*NEW, " wubbulous"], prefixes=()).token_ids
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    with (
+        pytest.warns(VocabularyWarning),
+        train_new_rows_only(wrapped, new, freeze_rest=False),
+        pytest.raises((InvalidArgumentError, RuntimeError), match=r"other tables|size mismatch"),
+    ):
+        wrapped.load_adapter(folder / "adapter", "other")
+
+
 def test_rows_that_peft_froze_afterwards_are_an_error() -> None:
     t = tokenizer("byte_level")
     m = model("gpt2", len(t))
@@ -294,7 +343,7 @@ def test_other_bases_are_refused_untouched(adapter) -> None:
     other = load(folder / "base")
     other.config.embinit = [{"event": "initialize"}]
     refused(other, folder, "a history of its own")
-    refused(model("llama", 320), folder, "ties its tables otherwise|has no rows for")
+    refused(model("llama", 320), folder, "base, a LlamaForCausalLM, has no transformer.wte.weight")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -348,6 +397,14 @@ def test_damaged_and_absent_files(adapter) -> None:
         file.write_text(text)
         refused(base, folder, "cannot be read")
     file.write_text(good)
+    weights = folder / "adapter" / "adapter_model.safetensors"
+    whole = weights.read_bytes()
+    weights.write_bytes(whole[:100])
+    refused(base, folder, r"adapter_model.safetensors cannot be read")
+    weights.unlink()
+    with pytest.raises(DataNotFoundError, match=r"has no adapter_model\.safetensors"):
+        load_adapter(base, folder / "adapter")
+    weights.write_bytes(whole)
     (folder / "adapter" / ROWS).write_bytes(b"nothing")
     refused(base, folder, "cannot be read")
     (folder / "adapter" / ROWS).unlink()
@@ -357,14 +414,40 @@ def test_damaged_and_absent_files(adapter) -> None:
         load_adapter(base, folder / "adapter")
 
 
-def test_what_peft_cannot_merge_is_refused(tmp_path) -> None:
-    base, _ = saved_base("llama", tmp_path)
-    biased = get_peft_model(
-        copy.deepcopy(base), LoraConfig(target_modules=["q_proj"], lora_bias=True, task_type="CAUSAL_LM")
-    )
+def test_what_peft_cannot_put_on_a_base_says_that_the_base_is_changed(adapter) -> None:
+    folder, base_class = adapter
+    file = folder / "adapter" / "adapter_config.json"
+    good = json.loads(file.read_text())
+    for key, value, why in (
+        ("trainable_token_indices", {"transformer.wte": [900, 901]}, "out of bounds"),
+        ("trainable_token_indices", {"transformer.wte": [1, 2, 3]}, "size mismatch"),
+        ("peft_type", "FOO", "it lacks 'FOO'"),
+    ):
+        file.write_text(json.dumps({**good, key: value}))
+        base = base_class.from_pretrained(folder / "base")
+        with pytest.raises(InvalidArgumentError, match=rf"(?s)put on base: .*{why}.* load it anew"):
+            load_adapter(base, folder / "adapter")
+
+
+def test_what_peft_cannot_merge_is_refused_and_stays_tied(tmp_path) -> None:
+    tied = model("llama", 300, tie_word_embeddings=True)
+    biased = get_peft_model(tied, LoraConfig(target_modules=["q_proj"], lora_bias=True))
     with pytest.raises(UnsupportedModelError, match="PEFT cannot merge this adapter: Impossible to merge"):
         merge_adapter(biased)
+    unwrapped = biased.unload()
+    assert unwrapped.lm_head.weight is unwrapped.model.embed_tokens.weight
+    assert unwrapped.config.tie_word_embeddings
+    base, _ = saved_base("gpt2", tmp_path)
+    rows = {"transformer.wte": [3, 5]}
+    around = LoraConfig(target_modules=["lm_head"], trainable_token_indices=rows)
+    wrapped = quietly(get_peft_model, copy.deepcopy(base), around)
+    ids = torch.tensor([[3, 5, 7]])
+    before = logits(wrapped, ids)
+    with pytest.raises(UnsupportedModelError, match=r"lm_head has LoRA, and its table, .* cannot merge it"):
+        merge_adapter(wrapped)
+    assert torch.equal(logits(wrapped, ids), before)
     twice = LoraConfig(target_modules=["q_proj"], layer_replication=[[0, 2], [1, 2]], task_type="CAUSAL_LM")
+    base, _ = saved_base("llama", tmp_path)
     with pytest.raises(UnsupportedModelError, match="layer_replication, whose layers share one matrix"):
         merge_adapter(get_peft_model(base, twice))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from builders.tiny_models import marian_with_two_vocabularies, word_tokenizer
-from builders.tiny_tokenizers import FAMILIES, logits, model, texts, tokenizer
+from builders.tiny_tokenizers import FAMILIES, logits, model, t5_like, texts, tokenizer
 from tokenizers import AddedToken
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -145,7 +145,8 @@ def test_tags_that_are_not_found_after_a_letter(family, recwarn) -> None:
         expand_vocabulary(model("llama", len(t)), t, tokens, prefixes=())
         return [str(w.message) for w in recwarn if w.category is VocabularyWarning]
 
-    warned = told("<tool>", "</tool>", "zyxomma")
+    warned = told("<tool>", "</tool>", AddedToken("zyxomma", single_word=True))
+    warned = [message for message in warned if "a text does not come back" not in message]
     if family == "sentencepiece_bpe":
         (message,) = warned
         assert "'<tool>' is found after a blank, and not after a letter" in message
@@ -153,6 +154,31 @@ def test_tags_that_are_not_found_after_a_letter(family, recwarn) -> None:
         assert not warned
     assert not told(*[AddedToken(tag, normalized=False) for tag in ("<tool>", "</tool>")])
     assert not told(AddedToken("<tool>", single_word=True))
+
+
+@pytest.mark.parametrize(
+    ("family", "token", "says"),
+    [
+        (
+            "wordpiece",
+            "zyxomma",
+            "AddedToken('zyxomma', single_word=True) keeps 'a zyxomma azyxomma zyxommas a'",
+        ),
+        ("wordpiece", AddedToken("zyxomma", single_word=True), None),
+        ("t5", "zyxomma", "AddedToken(' zyxomma', normalized=False) keeps 'a zyxomma azyxomma a'"),
+        ("t5", AddedToken(" zyxomma", normalized=False), "leave out words that begin longer ones"),
+        ("byte_level", "zyxomma", None),
+        ("byte_level", " zyxomma", None),
+    ],
+)
+def test_a_word_that_breaks_longer_words_names_the_spelling_that_does_not(
+    family, token, says, recwarn
+) -> None:
+    t = t5_like() if family == "t5" else tokenizer(family)
+    expand_vocabulary(model("llama", len(t)), t, [token, "<tool>"], prefixes=())
+    told = [m for w in recwarn if "a text does not come back" in (m := str(w.message))]
+    assert len(told) == (says is not None)
+    assert says is None or says in told[0]
 
 
 def test_padding_rows_are_used_and_none_is_cut_off() -> None:

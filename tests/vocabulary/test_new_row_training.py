@@ -247,6 +247,22 @@ def test_peft_is_refused_where_it_would_train_something_else() -> None:
         peft_config_for_new_tokens(t5, [V - 1])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": ["c_attn", "lm_head"]},
+        {"target_modules": r".*\.wte"},
+        {"target_modules": ["c_attn"], "modules_to_save": ["lm_head"]},
+    ],
+)
+def test_rows_that_something_else_of_the_adapter_trains_too_are_refused(options) -> None:
+    m, _, new = expanded("gpt2")
+    with pytest.raises(InvalidArgumentError, match="whose rows token_ids= trains: leave it out"):
+        peft_config_for_new_tokens(m, new, **options)
+    for good in ({"target_modules": "all-linear"}, {"target_modules": ["c_attn"]}):
+        get_peft_model(copy.deepcopy(m), peft_config_for_new_tokens(m, new, **good))
+
+
 def test_configurations_of_two_adapters_are_made_before_the_first_is_added() -> None:
     m = model("llama", 300)
     second = peft_config_for_new_tokens(m, [299], target_modules=["q_proj"])

@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 
 import pytest
-from builders.tiny_tokenizers import texts, tokenizer
+from builders.tiny_tokenizers import t5_like, texts, tokenizer
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.vocabulary import propose_tokens
@@ -28,6 +28,18 @@ def test_words_are_frequent_split_and_used_once_added(family) -> None:
     assert min(counts) >= 2
     if family != "unigram":  # its decoder drops the blank before punctuation that follows an added token
         assert [extended.decode(ids) for ids in after] == before
+
+
+def test_words_that_would_break_longer_ones_are_left_out() -> None:
+    corpus = ["a zyx zyxomma qorvex zyxis zyx"] * 3
+    anywhere = propose_tokens(tokenizer("byte_level"), corpus, 9)
+    assert [str(token) for token in anywhere] == [" zyx", " qorvex", " zyxis", " zyxomma"]
+    t = t5_like()  # would read " zyx" and "▁omma" where a text has " zyxomma"
+    new = propose_tokens(t, corpus, 9)
+    assert [str(token) for token in new] == [" qorvex", " zyxis", " zyxomma"]
+    before = t.decode(t(corpus[0], add_special_tokens=False)["input_ids"])
+    t.add_tokens(new)
+    assert t.decode(t(corpus[0], add_special_tokens=False)["input_ids"]) == before == corpus[0]
 
 
 def test_the_order_is_by_count_then_by_spelling() -> None:

@@ -257,7 +257,7 @@ def test_a_chat_template_and_an_adapter_of_a_tied_model(tmp_path) -> None:
     m.save_pretrained(tmp_path / "base")
     source, lora = chat_source(tmp_path / "source"), {"target_modules": ["q_proj"], "r": 2}
     twice = {"chat_template_path": source, "peft_config": LoraConfig(**lora)}
-    told = r"^lm_head is in modules_to_save, .* peft_config_for_new_tokens\(model, new\) instead of chat_temp"
+    told = r"^lm_head is in modules_to_save, .* give the trainer peft_config_for_new_tokens\(model, new\)$"
     with patched(), pytest.warns(VocabularyWarning), pytest.raises(UnsupportedModelError, match=told):
         with_a_template(
             copy.deepcopy(m), copy.deepcopy(t), tmp_path, callbacks=[VocabularyCallback()], **twice
