@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -22,30 +22,18 @@ from transformers import PreTrainedModel, TrainerCallback
 
 from ..arguments import FilePath, checked
 from ..disk import writing
-from ..errors import (
-    DataNotFoundError,
-    EmbinitError,
-    InvalidArgumentError,
-    UnsupportedModelError,
-    VocabularyWarning,
-)
+from ..errors import EmbinitError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..files import replaced_files
-from ..foreign import read_json, reading, reason
-from ..hub import hub_file
-from ..manifest import package_version, row_ids, side_of
+from ..foreign import reason
+from ..manifest import package_version
 from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
+from .adapter_files import HINT, MANIFEST, ROWS, file_of, grown_ids, leave_hint, read_vocabulary, sizes_at
 from .adapters_on_disk import attach_adapter
 from .new_row_training import let_heads_tell_their_bias
 from .old_rows import check_old_rows, describe_old_rows
 
 if TYPE_CHECKING:
     from peft import PeftConfig, PeftModel
-
-MANIFEST, ROWS = "embinit.json", "embinit.safetensors"
-HINT = "load_with_hf_embinit_load_adapter"
-"""A key of `adapter_config.json` that PEFT does not know: it names it in a warning when it loads one."""
-
-_GROWTH = ("expand_vocabulary", "resize")
 
 
 @checked
@@ -84,7 +72,7 @@ def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
     with writing(folder), replaced_files(folder) as hidden:
         save_file(tensors, hidden / ROWS, metadata={"format": "pt"})
         (hidden / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        _leave_hint(Path(folder), hidden)
+        leave_hint(Path(folder), hidden)
     return True
 
 
@@ -113,7 +101,7 @@ def load_adapter(
             changed, and the error says so.
         UnsupportedModelError: an opened `base`, and an adapter that is more than one sum for each tensor.
     """
-    manifest, rows = _read(adapter, revision, subfolder)
+    manifest, rows = read_vocabulary(adapter, revision, subfolder)
     grow(base, manifest, rows, str(adapter))
     base = unwrap(base)
     let_heads_tell_their_bias(base)
@@ -192,7 +180,7 @@ def load_rows_too(self: Any, model_id: str | PathLike[str], *args: Any, **kwargs
     loaded = type(self).load_adapter(self, model_id, *args, **kwargs)
     subfolder = kwargs.get("subfolder")
     if Path(model_id, subfolder or "", MANIFEST).is_file():
-        manifest, rows = _read(model_id, None, subfolder)
+        manifest, rows = read_vocabulary(model_id, None, subfolder)
         tables = bare_tables(unwrap(self))
         for side, at in manifest["sides"].items():
             if tables.vocab_size(side) != at["rows"] or _ties(tables) != manifest["tied"]:
@@ -345,94 +333,6 @@ def _ties(tables: EmbeddingTables) -> dict[str, str | None]:
     return {table.name: table.tied_to for table in tables.output_tables}
 
 
-def grown_ids(events: Iterable[dict[str, Any]]) -> dict[Side, set[int]]:
-    """Ids that came with a resize or an expansion, or were filled by one, by side."""
-    found: dict[Side, set[int]] = {}
-    for event in events:
-        if event["event"] not in _GROWTH:
-            continue
-        ids = found.setdefault(side_of(event), set())
-        ids.update(range(*event["rows"]), (event.get("tokens") or {}).values())
-        for table in event.get("tables", ()):
-            ids.update(row_ids(table["rows"]))
-    return {side: ids for side, ids in found.items() if ids}
-
-
-def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int]:
-    """Rows that a base with the events `of_base` must have, by side, to be grown by the rest of `events`."""
-    if events[: len(of_base)] != of_base:
-        raise InvalidArgumentError(
-            f"base has a history of its own (config.embinit), which {name} does not continue: give the "
-            f"checkpoint that the adapter was made on"
-        )
-    sizes: dict[Side, int] = {}
-    for event in events[len(of_base) :]:
-        if event["event"] not in _GROWTH or event["rows"][1] < event["rows"][0]:
-            raise InvalidArgumentError(
-                f"the model of {name} was changed by {event['event']!r} after its checkpoint: save that "
-                f"model and give it as base"
-            )
-        sizes.setdefault(side_of(event), event["rows"][0])
-    return sizes
-
-
-def _file(
-    adapter: str | PathLike[str], name: str, revision: str | None, subfolder: str | None
-) -> Path | None:
-    """The path of one of an adapter's files; None where there is none."""
-    name = f"{subfolder}/{name}" if subfolder else name
-    if not Path(adapter).is_dir():
-        return hub_file(str(adapter), name, revision=revision)
-    return path if (path := Path(adapter, name)).is_file() else None
-
-
-def _read(
-    adapter: str | PathLike[str], revision: str | None, subfolder: str | None
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    from safetensors import SafetensorError, safe_open
-    from safetensors.torch import load_file
-
-    where = f"{adapter}/{subfolder}" if subfolder else adapter
-    way_out = "Save it with its vocabulary: hf_embinit.save_vocabulary(model, folder)."
-    files: list[Path] = []
-    for name in (MANIFEST, ROWS):
-        path = _file(adapter, name, revision, subfolder)
-        if path is None and files:
-            raise InvalidArgumentError(f"{where} has {MANIFEST} and no {name}: it is not complete")
-        if path is None:
-            raise DataNotFoundError(f"{where} has no {name}: this adapter came without its rows. {way_out}")
-        files.append(path)
-    config = _file(adapter, "adapter_config.json", revision, subfolder)
-    if config is None:
-        raise DataNotFoundError(f"{where} has no adapter_config.json: give an adapter that PEFT has saved")
-    if HINT not in read_json(config, error=InvalidArgumentError):
-        raise InvalidArgumentError(
-            f"{files[0]} is not of the adapter beside it, which was saved later and without it: remove it if "
-            f"that adapter's model has not grown, else call hf_embinit.save_vocabulary(model, folder) again"
-        )
-    weights = [
-        _file(adapter, f"adapter_model.{ending}", revision, subfolder) for ending in ("safetensors", "bin")
-    ]
-    if not any(weights):
-        raise DataNotFoundError(
-            f"{where} has no adapter_model.safetensors: give an adapter that PEFT has saved"
-        )
-    if weights[0] is not None:
-        with reading(weights[0], InvalidArgumentError), safe_open(weights[0], "pt"):
-            pass
-    try:
-        manifest = json.loads(files[0].read_text(encoding="utf-8"))
-        for side in manifest["sides"].values():
-            if not isinstance(side["rows"], int) or not all(isinstance(i, int) for i in side["ids"]):
-                raise ValueError("sizes and ids are no numbers")
-        grown_ids(manifest["events"])
-        return {k: manifest[k] for k in ("events", "sides", "tables", "tied")}, load_file(files[1])
-    except (ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise InvalidArgumentError(
-            f"{files[0]} and {ROWS} cannot be read ({error}): save them again"
-        ) from error
-
-
 _SAVED_TWICE = (".modules_to_save.", ".original_module.", ".base_layer.", ".token_adapter.")
 
 
@@ -447,7 +347,7 @@ def check_nothing_left_out(
     from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
-    file = _file(adapter, "adapter_model.safetensors", revision, subfolder)
+    file = file_of(adapter, "adapter_model.safetensors", revision, subfolder)
     if file is None:
         return
     with safe_open(file, "pt") as stored:
@@ -472,11 +372,3 @@ def check_nothing_left_out(
             f"PEFT left {len(left)} tensors of {adapter} out, such as {left[0]}: it cannot load LoRA on both "
             f"of two tied tables that was trained with ensure_weight_tying=True; train it with False"
         )
-
-
-def _leave_hint(folder: Path, hidden: Path) -> None:
-    config = folder / "adapter_config.json"
-    if config.is_file():
-        text = "the vocabulary grew: hf_embinit.load_adapter(base, folder) grows the base model alike"
-        stored = json.loads(config.read_text(encoding="utf-8")) | {HINT: text}
-        (hidden / config.name).write_text(json.dumps(stored, indent=2, sort_keys=True), encoding="utf-8")

@@ -30,6 +30,7 @@ from ..tables import (
     is_partitioned,
 )
 from ..tokens import tokenizer_of
+from .id_fields import ends_at_highest_id
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
 from .report import ExpansionReport, TokenPlan
@@ -98,14 +99,14 @@ def expand_vocabulary(
     tables, tokenizer = EmbeddingTables(model), _with_one_vocabulary(tokenizer_of(tokenizer))
     old_rows, prefixes = tables.vocab_size(side), _compared(tables, prefixes)
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
-    given = {"vectors": vectors, "exclude_rows": exclude_rows, "given": read}
+    given = {"vectors": vectors, "exclude_rows": _left_out(exclude_rows, old_rows), "given": read}
     filler = (
         None if slots is None else SlotFiller(tables.model, tokenizer, slots, old_rows, pad_to_multiple_of)
     )
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
-    _check_model(tables.model, tokenizer, len(checked.old.tokens), old_rows, side)
+    _check_model(tables.model, tokenizer, checked, old_rows, side)
     asked = max(checked.ids) + 1
     plan = replace(tables.plan(max(old_rows, asked), pad_to_multiple_of, side), asked=asked)
     plans = _plan(request, checked, old_rows, filler)
@@ -142,14 +143,44 @@ def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None) -> Sequen
     return prefixes
 
 
-def _check_model(model: PreTrainedModel, tokenizer: Any, size: int, rows: int, side: Side) -> None:
-    """Raises for more tokens than rows; warns of another tokenizer than that of the manifest."""
+def _check_model(
+    model: PreTrainedModel, tokenizer: Any, checked: CheckedTokens, rows: int, side: Side
+) -> None:
+    """Raises for more tokens than rows; warns of another tokenizer than that of the manifest, and of a model
+    that would take a new token for the end of a text."""
+    size = len(checked.old.tokens)
     if size > rows:
         raise InvalidArgumentError(
             f"the tokenizer has ids up to {size - 1}, but the model has {rows} rows: "
             f"is this the model's own tokenizer?"
         )
     warn_of_another_tokenizer(model, tokenizer, side)
+    _warn_of_another_end(model, tokenizer, checked.ids)
+
+
+def _left_out(exclude_rows: Collection[int] | None, rows: int) -> Collection[int] | None:
+    """What was given. Raises `InvalidArgumentError` for rows that the model lacks, and for all of them."""
+    left_out = {int(i) for i in exclude_rows or ()}
+    wrong = sorted(i for i in left_out if not 0 <= i < rows)
+    if wrong or len(left_out) == rows:
+        raise InvalidArgumentError(
+            f"exclude_rows has {wrong[0] if wrong else 'every row'}: the model has rows from 0 to "
+            f"{rows - 1}, of which one at least has to stay"
+        )
+    return exclude_rows
+
+
+def _warn_of_another_end(model: PreTrainedModel, tokenizer: Any, ids: Sequence[int]) -> None:
+    """Warns where the model would take a new token for the end of a text."""
+    eos = tokenizer.eos_token_id
+    for name in ends_at_highest_id(model) if eos is not None and max(ids) > eos else ():
+        module = f"model.{name}".rstrip(".")
+        warnings.warn(
+            f"{module} pools a text at its highest id, as CLIP's old checkpoints do (eos_token_id=2): at a "
+            f"new token. Set {module}.eos_token_id and {module}.config.eos_token_id to {eos}",
+            VocabularyWarning,
+            stacklevel=5,
+        )
 
 
 def _request(

@@ -118,6 +118,15 @@ def _are_ids(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def ends_at_highest_id(model: PreTrainedModel) -> Iterator[str]:
+    """Names of the modules that take the highest id of a text for its end, as CLIP's older checkpoints do."""
+    for name, module in model.named_modules():
+        config = getattr(module, "config", None)
+        kind = getattr(config, "model_type", None)
+        if kind in _HIGHEST_IS_EOS and getattr(module, "eos_token_id", None) == 2:
+            yield name
+
+
 def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
     """Ids that a model's code finds by their place among all ids, so that they must stay.
 
@@ -130,9 +139,9 @@ def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
     first_time = getattr(generation, "no_timestamps_token_id", None)
     if isinstance(first_time, int):
         found |= {i for i in ids if i >= first_time}
+    if ids and any(True for _ in ends_at_highest_id(model)):
+        found.add(max(ids))
     for config in _configs(model.config, None):
-        if ids and config.model_type in _HIGHEST_IS_EOS and config.eos_token_id == 2:
-            found.add(max(ids))
         if isinstance(vars(config).get("vocab_offset"), int):
             raise UnsupportedModelError(
                 f"{type(model).__name__} tells text, image and audio apart at id {config.vocab_offset}, a "

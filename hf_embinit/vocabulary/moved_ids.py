@@ -19,7 +19,7 @@ from .id_fields import (
 )
 
 _ROLE = re.compile(r"^(bos|eos|pad|unk|sep|cls|mask)_(token_id|index)$")
-_START = "decoder_start_token_id"
+START = "decoder_start_token_id"
 _OF_TARGET = re.compile(r"^(decoder_|forced_|suppress|begin_suppress|bad_words|force_words|sequence_bias)")
 _SET_WHERE_MISSING = ("bos", "eos", "pad")
 
@@ -111,10 +111,10 @@ class MovedIds:
             ids = [self.new_id[i] for i in value if i in self.new_id]
             first = [self.new.roles[match[1]]] if match[1] in self.new.roles else []
             return list(dict.fromkeys([*first, *ids])) or None
-        if name == _START and isinstance(value, int) and value not in self.new_id:
-            for role in ("bos", "pad", "cls", "eos"):
-                if role in self.new.roles:
-                    return self.new.roles[role]
+        if name == START and isinstance(value, int) and value not in self.new_id:
+            instead = start_instead(self.new)
+            if instead is not None:
+                return instead
         if isinstance(value, int):
             return self._required(field, value)
         if isinstance(value, Mapping) and not all(i in self.new_id for i in field.ids if i < self.rows):
@@ -143,6 +143,11 @@ class MovedIds:
             f"{type(field.holder).__name__}.{field.name} is {value} ({token!r}), which the new tokenizer has "
             f"no token for: add it with new_tokenizer.add_special_tokens, or set the field to None"
         )
+
+
+def start_instead(new: TokenTexts) -> int | None:
+    """The token that a decoder starts from where the new tokenizer lacks the one it did."""
+    return next((new.roles[role] for role in ("bos", "pad", "cls", "eos") if role in new.roles), None)
 
 
 def _kept(name: str, value: Any, new_id: Mapping[int, int]) -> Any:

@@ -50,7 +50,8 @@ def train_new_rows_only(
     for them) and the rows are put back after each optimizer step. Costs one copy of each table. Raises
     `InvalidArgumentError` for ids that the model lacks, and for a model inside DistributedDataParallel, which
     is to be wrapped afterwards; `UnsupportedModelError` for tables on the meta device or sharded by ZeRO-3. A
-    model that FSDP2 shards is sharded first. A deep copy or a pickle of `model` has parameters of its own,
+    model that FSDP2 shards is sharded first. The first step of a schedule-free optimizer raises it, too: its
+    `eval()` moves rows. A deep copy or a pickle of `model` has parameters of its own,
     whose old rows are trained too: call this on the copy.
 
     An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
@@ -179,6 +180,8 @@ class NewRowTraining:
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if any(id(kept.parameter) in stepped for kept in self._kept):
+            refuse_parameters_that_swap(optimizer)
         with torch.no_grad():
             for kept in self._kept:
                 if is_sharded(kept.tied.tensor) and not isinstance(kept, _KeptPart):
@@ -192,6 +195,16 @@ class NewRowTraining:
                     )
                 if id(kept.parameter) in stepped:
                     kept.restore()
+
+
+def refuse_parameters_that_swap(optimizer: torch.optim.Optimizer) -> None:
+    """Raises `UnsupportedModelError` for a schedule-free optimizer, whose `train()` and `eval()` change
+    parameters outside of its steps: no rows can be kept from it."""
+    if hasattr(optimizer, "train_mode") or any("train_mode" in group for group in optimizer.param_groups):
+        raise UnsupportedModelError(
+            f"{type(optimizer).__name__} changes parameters in eval() and train(), outside of its steps, so "
+            f"that rows of a table cannot be kept apart: choose another, or peft_config_for_new_tokens"
+        )
 
 
 def _carry_rows_beside_adapters(outer: Any, model: PreTrainedModel) -> list[PeftModel]:

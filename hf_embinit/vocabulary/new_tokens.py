@@ -123,6 +123,8 @@ def _wanted(
             _warn(f"the text {text!r} is one token already, {known!r}; its row stays as it is")
         else:
             wanted[text] = token
+    if not texts:
+        raise InvalidArgumentError("new_tokens is empty: give the tokens to add")
     if not wanted:
         raise InvalidArgumentError(
             "new_tokens has no token that the tokenizer lacks: for rows of tokens that were added to it "

@@ -15,8 +15,8 @@ from ..arguments import NotNegative, RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..manifest import read_manifest
 from ..tables import Side, TiedTensor, is_partitioned
-from .adapters import grown_ids
-from .new_row_training import checked_ids, trained_tables
+from .adapter_files import grown_ids
+from .new_row_training import checked_ids, refuse_parameters_that_swap, trained_tables
 
 
 @checked
@@ -39,7 +39,8 @@ def parameter_groups(
     the gradients of their rows in the table, whose own gradients there become zero; right after it their
     values go back. They have optimizer state, decay and rate of their own, and schedulers, accumulation and
     clipping work as ever: a step is (to rounding) that of a model whose new rows are a separate table, in any
-    optimizer that treats each number alone (SGD, Adam, AdamW, Lion; not Adafactor or Muon), one around
+    optimizer that treats each number alone (SGD, Adam, AdamW, Lion; not Adafactor or Muon, and no
+    schedule-free one, whose first step raises `UnsupportedModelError`), one around
     another or sharded by ZeroRedundancyOptimizer among them. The groups may be split over several optimizers.
 
     `token_ids` are by default the rows that `config.embinit` says were added. Other parameters that are
@@ -137,6 +138,7 @@ class _Stand:
         A closure makes the gradients within the step: it is wrapped, to see and hand over the rows."""
         if (found := self.stepped(optimizer)) is None:
             return None
+        refuse_parameters_that_swap(optimizer)
         rows, tensor, mine = found
         self._tell(optimizer, mine)
         rows.data = tensor.detach().index_select(self.dim, self.ids)

@@ -39,7 +39,8 @@ from ..tables import (
     usable_ids,
 )
 from ..tokens import tokenizer_of
-from .moved_ids import MovedIds
+from .following import Following
+from .moved_ids import START, MovedIds, start_instead
 from .refining import Refinement, check_refinable, read_refinement, refine_rows
 from .replacement_report import ReplacedSide, ReplacementReport
 
@@ -169,7 +170,8 @@ def _replace(model: Any, old: Any, new: Any, request: _Request) -> ReplacementRe
             tables, request.refinements, writes, side.old, side.new, side.recipe.input.step,
             texts=request.given.get("texts"), seed=request.seed,
         )  # fmt: skip
-    follow = _Following(model, tables, sides, old, new, report)
+    news = {name: side.new for name, side in sides.items()}
+    follow = Following(model, tables, news, old, new, report.notes)
 
     def then() -> None:
         moved.write()
@@ -217,6 +219,13 @@ def _method(
 def _check_sides(tables: EmbeddingTables, old: Any, new: Any) -> None:
     """Raises `InvalidArgumentError` where a tokenizer has not as many vocabularies as the model."""
     two = len({table.side for table in tables.tables}) > 1
+    parts = [getattr(tables.model, part, None) for part in ("encoder", "decoder")]
+    if two and all(isinstance(part, PreTrainedModel) for part in parts):
+        raise InvalidArgumentError(
+            f"{type(tables.model).__name__} has two vocabularies: replace the tokenizers of model.encoder "
+            f"and of model.decoder one by one, then set decoder_start_token_id, pad_token_id and "
+            f"eos_token_id of model.config and model.generation_config to the ids of the new ones"
+        )
     for name, tokenizer in (("old", old), ("new", new)):
         if two != bool(getattr(tokenizer, "separate_vocabs", False)):
             has, wants = ("one vocabulary", "two") if two else ("two vocabularies", "one")
@@ -253,6 +262,16 @@ class _Side:
         if pad is not None and padding is not None and self.copied[pad] < 0:
             self.copied[pad] = padding
         self.overlap = overlap_map(self.new, self.old, request.match)
+        self._keep_start(rows)
+
+    def _keep_start(self, rows: int) -> None:
+        """What decoding starts from instead copies the row that it started from, unless it has its own."""
+        start = getattr(self.tables.model.config, START, None)
+        if self.side == "source" or not isinstance(start, int) or start in self.new_id() or start >= rows:
+            return
+        instead = start_instead(self.new)
+        if instead is not None and self.copied[instead] < 0:
+            self.copied[instead] = start
 
     def solve(self, request: _Request) -> _Side:
         """Works the coefficients out."""
@@ -338,59 +357,6 @@ def _moved(tables: EmbeddingTables, sides: dict[Side, _Side]) -> MovedIds:
     if "target" in sides:
         return of(sides["source"], of(sides["target"]))
     return of(next(iter(sides.values())))
-
-
-class _Following:
-    """What changes beside tables and configurations: padding rows, the tokenizer, what holds the model."""
-
-    def __init__(
-        self,
-        holder: Any,
-        tables: EmbeddingTables,
-        sides: dict[Side, _Side],
-        old: Any,
-        new: Any,
-        report: ReplacementReport,
-    ):
-        self.holder, self.new = holder, new
-        self.padding = [
-            (place.module, sides[table.side].new.roles.get("pad"))
-            for table in tables.input_tables
-            for place in table.tied.locations
-            if getattr(place.module, "padding_idx", None) is not None
-        ]
-        self.settings = _settings(old, new, next(iter(sides.values())).new, report)
-
-    def write(self) -> None:
-        for module, pad in self.padding:
-            module.padding_idx = pad  # type: ignore[assignment]
-        for name, value in self.settings.items():
-            setattr(self.new, name, value)
-        held = getattr(self.holder, "tokenizer", None)
-        if held is not None and not isinstance(self.holder, PreTrainedModel):
-            self.holder.tokenizer = self.new
-
-
-def _settings(old: Any, new: Any, texts: TokenTexts, report: ReplacementReport) -> dict[str, Any]:
-    """What the new tokenizer takes over from the old one, where it says nothing itself."""
-    found: dict[str, Any] = {}
-    template = getattr(old, "chat_template", None)
-    if template and not getattr(new, "chat_template", None):
-        text = " ".join(template.values()) if isinstance(template, dict) else template
-        named = sorted(str(t) for t in old.added_tokens_decoder.values() if str(t) in text)
-        lacking = [token for token in named if token not in texts.ids]
-        if lacking:
-            report.notes.append(
-                f"the chat template was not taken over: the new tokenizer has no {lacking[0]!r}"
-            )
-        else:
-            found["chat_template"] = template
-    if new.model_max_length > 10**9 and old.model_max_length < 10**9:
-        found["model_max_length"] = old.model_max_length
-    if "padding_side" not in getattr(new, "init_kwargs", {}) and old.padding_side != new.padding_side:
-        found["padding_side"] = old.padding_side
-    report.notes += [f"{name} of the old tokenizer was taken over" for name in found]
-    return found
 
 
 def _report(request: _Request, sides: dict[Side, _Side], moved: MovedIds) -> ReplacementReport:

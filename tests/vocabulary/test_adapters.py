@@ -32,7 +32,8 @@ from hf_embinit.errors import (
     VocabularyWarning,
 )
 from hf_embinit.vocabulary import VocabularyCallback, carry_vocabulary
-from hf_embinit.vocabulary.adapters import MANIFEST, ROWS, bare_tables
+from hf_embinit.vocabulary.adapter_files import MANIFEST, ROWS
+from hf_embinit.vocabulary.adapters import bare_tables
 
 NEW = [" zyxomma", " qorvex"]
 TEXT = f"the{NEW[0]} and the{NEW[1]} see"

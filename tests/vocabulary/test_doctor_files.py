@@ -54,10 +54,10 @@ def test_a_tokenizer_without_its_config_is_looked_at(kind, family, left, tmp_pat
     assert main(["doctor", str(tmp_path / "small")]) == 4
 
 
-def test_a_folder_without_a_tokenizer_has_none(tmp_path) -> None:
+def test_a_folder_without_a_tokenizer_says_so(tmp_path) -> None:
     model("gpt2", 320).save_pretrained(tmp_path)
     (tmp_path / "chat_template.jinja").write_text("{{ messages }}")
-    assert doctor(tmp_path) == []
+    assert codes(tmp_path) == {"no_tokenizer": "note"}
     (tmp_path / "tokenizer.json").write_text("{}")
     assert codes(tmp_path) == {"tokenizer_cannot_be_loaded": "error"}
 

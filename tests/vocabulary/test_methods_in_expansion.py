@@ -141,7 +141,9 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     folder = save_bert(tmp_path / "bert")
     text = tmp_path / "text.txt"
     text.write_text("the wondering king and the wondering queen\n" * 5)
-    flags = ["--tokens", "wondering", "--init", "align", "--texts", text, "--output_dir", tmp_path / "new"]
+    (tmp_path / "new.yaml").write_text("- {name: wondering, single_word: true}\n")
+    flags = ["--tokens_file", tmp_path / "new.yaml", "--init", "align", "--texts", text]
+    flags += ["--output_dir", tmp_path / "new"]
     code, _, err = embinit(capsys, "expand", folder, *flags)
     assert code == 0, err
     grown, words = load(tmp_path / "new")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import warnings
 
@@ -14,7 +15,7 @@ from transformers import Trainer, TrainingArguments
 
 from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.tables import EmbeddingTables
-from hf_embinit.vocabulary import expand_vocabulary
+from hf_embinit.vocabulary import expand_vocabulary, parameter_groups
 from hf_embinit.vocabulary.new_row_training import peft_config_for_new_tokens, train_new_rows_only
 
 NEW = [" zyxomma", " qorvex", " blimp"]
@@ -117,6 +118,26 @@ def test_a_masked_gradient_alone_lets_weight_decay_move_old_rows() -> None:
     loss_of(m, torch.tensor([t(TEXT)["input_ids"]])).backward()
     optimizer.step()
     assert not torch.equal(weight[:320], before[:320])
+
+
+class ScheduleFree(torch.optim.SGD):
+    """As schedulefree's optimizers say it: `eval()` and `train()` swap what parameters hold."""
+
+    def __init__(self, parameters, **options) -> None:
+        super().__init__(parameters, **options)
+        for group in self.param_groups:
+            group["train_mode"] = True
+
+
+@pytest.mark.parametrize("way", ["train_new_rows_only", "parameter_groups"])
+def test_optimizers_that_change_rows_outside_of_their_steps_are_refused(way) -> None:
+    m, _, new = expanded("gpt2")
+    groups = parameter_groups(m, new_row_lr=0.1) if way == "parameter_groups" else m.parameters()
+    optimizer = ScheduleFree(groups, lr=0.1)
+    loss_of(m, torch.tensor([new])).backward()
+    around = train_new_rows_only(m, new) if way == "train_new_rows_only" else contextlib.nullcontext()
+    with around, pytest.raises(UnsupportedModelError, match=r"ScheduleFree changes parameters in eval\(\)"):
+        optimizer.step()
 
 
 def test_momentum_from_before_does_not_move_old_rows() -> None:

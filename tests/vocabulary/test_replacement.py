@@ -13,7 +13,13 @@ import torch
 from builders.tiny_models import marian_with_two_vocabularies, spread
 from builders.tiny_tokenizers import logits, model, tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
+from transformers import (
+    ByT5Tokenizer,
+    EncoderDecoderModel,
+    PreTrainedTokenizerFast,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 import hf_embinit
 from hf_embinit.errors import (
@@ -160,6 +166,39 @@ def test_special_ids_follow_by_role_in_all_configurations() -> None:
     assert all(i < len(new) for ids in m.generation_config.bad_words_ids for i in ids)
     assert torch.equal(m.get_input_embeddings().weight[pad], padding)
     assert report.moved_ids["BartConfig.eos_token_id"] == [old.eos_token_id, sep]
+
+
+def test_a_decoder_that_starts_from_another_token_starts_from_the_same_row() -> None:
+    old = tokenizer("unigram", 400)  # T5's: no token that begins a text, decoding starts from padding
+    new = tokenizer("sentencepiece_bpe", 400)
+    assert new.pad_token is None and old.bos_token is None
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+    m = T5ForConditionalGeneration(
+        T5Config(
+            vocab_size=len(old), decoder_start_token_id=old.pad_token_id, tie_word_embeddings=True, **sizes
+        )
+    )
+    start = m.shared.weight[old.pad_token_id].detach().clone()
+    report = hf_embinit.replace_tokenizer(m, old, new)
+    assert m.config.decoder_start_token_id == new.bos_token_id
+    assert torch.equal(m.shared.weight[new.bos_token_id], start)
+    assert report.moved_ids["T5Config.decoder_start_token_id"] == [old.pad_token_id, new.bos_token_id]
+
+
+def test_the_sides_of_an_encoder_decoder_are_replaced_one_by_one() -> None:
+    encoder, decoder = model("bert", 320).bert, model("gpt2", 320, is_decoder=True, add_cross_attention=True)
+    m = EncoderDecoderModel(encoder=encoder, decoder=decoder)
+    with pytest.raises(InvalidArgumentError, match=r"of model\.encoder and of model\.decoder one by one"):
+        hf_embinit.replace_tokenizer(m, tokenizer("wordpiece"), tokenizer("unigram", 400))
+
+
+def test_the_doctor_finds_nothing_in_rows_that_a_method_made_alike() -> None:
+    m, old = made("bert")
+    new = tokenizer("unigram", 400)
+    hf_embinit.replace_tokenizer(m, old, new)
+    rows = m.get_input_embeddings().weight
+    assert len(rows.unique(dim=0)) < len(rows)  # "o" and "▁o" are of the same piece
+    assert "equal_rows" not in {finding.code for finding in hf_embinit.doctor(m, new)}
 
 
 def test_the_new_tokenizer_takes_over_what_it_lacks() -> None:

@@ -209,7 +209,7 @@ def broken_calls(t) -> list[tuple[object, list[str], str]]:
         ([part], ["x1"], r"\('Ġa'\), which is a part that other tokens are merged from"),
         ([free], ["x1", "x2"], "there are 1 ids in slots, for 2 new tokens: name more"),
         ("reserved", [f"x{i}" for i in range(7)], "there are 6 unused tokens .* for 7 new tokens"),
-        ("reserved", [], "new_tokens has no token"),
+        ("reserved", [], "new_tokens is empty"),
         ("reserved", "x1", "expected a list"),
         ("reserved", [""], "empty token"),
     ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -29,7 +31,7 @@ from transformers import (
 
 import hf_embinit
 from hf_embinit import expand_vocabulary, patch, prune_vocabulary, unpatch
-from hf_embinit.errors import UnsupportedModelError
+from hf_embinit.errors import UnsupportedModelError, VocabularyWarning
 from hf_embinit.tables import EmbeddingTables, unwrap
 
 NEW = ["zyxomma", "qorvex"]
@@ -105,6 +107,42 @@ def test_sentence_transformers_are_grown_pruned_and_saved_by_themselves(
     assert torch.equal(answer(again, "a man and a dog"), before)
 
 
+@pytest.mark.parametrize("kind", ["SentenceTransformer", "CrossEncoder"])
+def test_sentence_transformers_get_another_tokenizer(sentence_transformers, kind, folder, tmp_path) -> None:
+    load = getattr(sentence_transformers, kind)
+    m = load(str(folder / ("encoder" if kind == "SentenceTransformer" else "classifier")), device="cpu")
+    old, new = m.tokenizer, tokenizer("unigram", 400)
+    plain = type(unwrap(m))(unwrap(m).config)
+    plain.load_state_dict(unwrap(m).state_dict())
+    hf_embinit.replace_tokenizer(m, old, new)
+    hf_embinit.replace_tokenizer(plain, old, tokenizer("unigram", 400))
+    assert m.tokenizer is new
+    for name, value in plain.state_dict().items():
+        assert torch.equal(unwrap(m).state_dict()[name], value), name
+    texts = ["a man and a dog", "a dog"]
+    run = m.encode if kind == "SentenceTransformer" else lambda texts: m.predict([tuple(texts)])
+    expected = torch.as_tensor(run(texts))
+    m.save_pretrained(str(tmp_path / "saved"))
+    m = load(str(tmp_path / "saved"), device="cpu")
+    assert len(m.tokenizer) == len(new) and torch.equal(torch.as_tensor(run(texts)), expected)
+
+
+def test_what_cannot_be_given_a_tokenizer_is_refused_untouched() -> None:
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model, self.words = model("bert", 320), tokenizer("wordpiece")
+
+        @property
+        def tokenizer(self):
+            return self.words
+
+    m = Holder()
+    with pytest.raises(UnsupportedModelError, match="the tokenizer of Holder cannot be set"):
+        hf_embinit.replace_tokenizer(m, m.tokenizer, tokenizer("unigram", 400))
+    assert EmbeddingTables(m.model).vocab_size() == 320 and not hf_embinit.read_manifest(m.model)
+
+
 def test_a_patched_sentence_transformer(sentence_transformers, folder) -> None:
     m = sentence_transformers.SentenceTransformer(str(folder / "encoder"), device="cpu")
     assert patch(m) is m
@@ -162,6 +200,36 @@ def test_text_encoders_of_pipelines() -> None:
     pipeline.text_encoder_2 = CLIPTextModel(config)
     with pytest.raises(UnsupportedModelError, match=r"give one of them \(text_encoder, text_encoder_2\)"):
         patch(pipeline)
+
+
+def test_an_old_clip_that_pools_at_the_highest_id_names_the_way_out() -> None:
+    """It takes the new token for the end of the text, so that nothing behind it counts."""
+    t = tokenizer("byte_level")
+    t.add_special_tokens({"eos_token": "<end>"})  # the highest id, as in CLIP's own vocabulary
+
+    def grown(eos_token_id: int) -> Any:
+        torch.manual_seed(0)
+        encoder = CLIPTextModel(CLIPTextConfig(vocab_size=len(t), eos_token_id=eos_token_id, **SMALL)).eval()
+        words = copy.deepcopy(t)
+        expand_vocabulary(encoder, words, ["<cat-toy>"], prefixes=())
+        return encoder, words
+
+    def pooled(encoder: Any, words: Any, text: str) -> torch.Tensor:
+        return encoder(torch.tensor([[*words(text)["input_ids"], words.eos_token_id]])).pooler_output
+
+    with pytest.warns(
+        VocabularyWarning, match=r"Set model\.eos_token_id and model\.config\.eos_token_id to 320"
+    ):
+        encoder, words = grown(2)
+    two = "a <cat-toy> and a dog", "a <cat-toy> and a man"
+    assert torch.equal(*(pooled(encoder, words, text) for text in two))
+    assert "pooled_at_another_token" in {f.code for f in hf_embinit.doctor(encoder, words)}
+    encoder.eos_token_id = encoder.config.eos_token_id = t.eos_token_id
+    new, _ = grown(t.eos_token_id)
+    for text in two:
+        assert torch.equal(pooled(encoder, words, text), pooled(new, words, text))
+    assert not torch.equal(*(pooled(encoder, words, text) for text in two))
+    assert "pooled_at_another_token" not in {f.code for f in hf_embinit.doctor(encoder, words)}
 
 
 def llava():

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import EmbinitError
 from ...foreign import read_json
 from ...hub import load_pretrained
-from ..adapters import MANIFEST, ROWS, sizes_at
+from ..adapter_files import MANIFEST, ROWS, sizes_at
 from .case import Stored
 from .finding import Finding
 

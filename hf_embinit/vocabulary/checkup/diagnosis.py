@@ -147,6 +147,9 @@ def _unsupported(error: EmbinitError) -> Finding:
 
 def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) -> Any:
     if not has_tokenizer(folder):
+        if (folder / "config.json").is_file():
+            message = f"{folder} has no tokenizer: its tokens and their rows were not looked at"
+            found.append(Finding("note", "no_tokenizer", message, "Save the tokenizer there, too"))
         return None
     what = f"the tokenizer of {folder}"
     try:

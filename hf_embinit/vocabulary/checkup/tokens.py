@@ -11,6 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
+from ..id_fields import ends_at_highest_id
 from .case import Case
 from .finding import SHOWN, Finding
 
@@ -106,4 +107,20 @@ def timestamps(case: Case) -> Iterator[Finding]:
             return
 
 
-CHECKS = [swallowed_tokens, splits_after_saving, timestamps]
+def pooled_tokens(case: Case) -> Iterator[Finding]:
+    """CLIP's old checkpoints pool a text at its highest id, which has to be its end."""
+    eos = getattr(case.tokenizer, "eos_token_id", None)
+    names = case.names or {}
+    behind = [] if eos is None else [i for i in sorted(names) if i > eos]
+    for name in ends_at_highest_id(case.model) if behind else ():
+        module = f"model.{name}".rstrip(".")
+        yield Finding(
+            "error",
+            "pooled_at_another_token",
+            f"{module} pools a text at its highest id, since its eos_token_id is 2: at one of the "
+            f"{len(behind)} ids behind {eos}, the end, where there is one ({names[behind[0]]!r})",
+            f"Set {module}.eos_token_id and {module}.config.eos_token_id to {eos}, and save it",
+        )
+
+
+CHECKS = [swallowed_tokens, splits_after_saving, timestamps, pooled_tokens]
