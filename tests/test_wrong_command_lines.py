@@ -73,28 +73,28 @@ hf-embinit init no_tokenizer --init xavier --output_dir o | the tokenizer of 'no
 hf-embinit init model --tokenizer nowhere --init xavier --output_dir o | --tokenizer 'nowhere' is no folder
 hf-embinit init model --init xavier --link --config_only --output_dir o | --config_only draws all weights anew
 hf-embinit expand model --output_dir o | one of the arguments --tokens --tokens_file
-hf-embinit expand model --tokens <zyx> | expand needs --output_dir (or --dry_run)
-hf-embinit expand model --tokens <zyx> --dry_run --measure | --measure compares the model before and after
+hf-embinit expand model --tokens <z> | expand needs --output_dir (or --dry_run)
+hf-embinit expand model --tokens <z> --dry_run --measure | --measure compares the model before and after
 hf-embinit expand model --tokens_file nowhere --output_dir o | --tokens_file nowhere is no file here
 hf-embinit expand model --tokens_file broken.yaml --output_dir o | broken.yaml
 hf-embinit expand model --tokens_file object.json --output_dir o | object.json
 hf-embinit expand model --tokens_file binary.txt --output_dir o | --tokens_file binary.txt cannot be read as
 hf-embinit expand model --tokens '' --output_dir o | has the empty token ''
-hf-embinit expand model --tokens <zyx> --init subword_meen --output_dir o | Did you mean: subword_mean
-hf-embinit expand model --tokens <zyx> --init mean_cov --option scale=NaN --output_dir o | scale=nan: expected
-hf-embinit expand model --tokens <zyx> --init mean_cov --option scale=-1 --output_dir o | scale=-1: expected
-hf-embinit expand model --tokens <zyx> --init mean_cov --option scal=1 --output_dir o | has no option 'scal'
-hf-embinit expand model --tokens <zyx> --init copy --output_dir o | of= is missing
-hf-embinit expand model --tokens <zyx> --init copy --option of=nowhere --output_dir o | of='nowhere' is not one
-hf-embinit expand model --tokens <zyx> --init pretrained_map --output_dir o | needs vectors= (--vectors)
-hf-embinit expand model --tokens <zyx> --pad_to_multiple_of -8 --output_dir o | pad_to_multiple_of=-8: expected
-hf-embinit expand model --tokens <zyx> --pad_to_multiple_of 1000000000000 --output_dir o | rows need
-hf-embinit expand model --tokens <zyx> --slots reservd --output_dir o | --slots reservd: expected the word
-hf-embinit expand model --tokens <zyx> --slots reserved --output_dir o | there are 0 unused tokens that could be
-hf-embinit expand model --tokens <zyx> --slots 99999 --output_dir o | slots has 99999: expected ids
-hf-embinit expand nan --tokens <zyx> --output_dir o | has NaN or infinite entries: load the model's weights
-hf-embinit expand no_tokenizer --tokens <zyx> --output_dir o | the tokenizer of 'no_tokenizer'
-hf-embinit expand model --tokens <zyx> --output_dir /proc/nowhere/o | /proc/nowhere/o cannot be
+hf-embinit expand model --tokens <z> --init subword_meen --output_dir o | Did you mean: subword_mean
+hf-embinit expand model --tokens <z> --init mean_cov --option scale=NaN --output_dir o | scale=nan: expected
+hf-embinit expand model --tokens <z> --init mean_cov --option scale=-1 --output_dir o | scale=-1: expected
+hf-embinit expand model --tokens <z> --init mean_cov --option scal=1 --output_dir o | has no option 'scal'
+hf-embinit expand model --tokens <z> --init copy --output_dir o | of= is missing
+hf-embinit expand model --tokens <z> --init copy --option of=nowhere --output_dir o | of='nowhere' is not one
+hf-embinit expand model --tokens <z> --init pretrained_map --output_dir o | needs vectors= (--vectors)
+hf-embinit expand model --tokens <z> --pad_to_multiple_of -8 --output_dir o | pad_to_multiple_of=-8: expected
+hf-embinit expand model --tokens <z> --pad_to_multiple_of 1000000000000 --output_dir o | rows need
+hf-embinit expand model --tokens <z> --slots reservd --output_dir o | --slots reservd: expected the word
+hf-embinit expand model --tokens <z> --slots reserved --output_dir o | there are 0 unused tokens that could be
+hf-embinit expand model --tokens <z> --slots 99999 --output_dir o | slots has 99999: expected ids
+hf-embinit expand nan --tokens <z> --output_dir o | has NaN or infinite entries: load the model's weights
+hf-embinit expand no_tokenizer --tokens <z> --output_dir o | the tokenizer of 'no_tokenizer'
+hf-embinit expand model --tokens <z> --output_dir /proc/nowhere/o | /proc/nowhere/o cannot be
 hf-embinit merge model nowhere --output_dir o | Can't find 'adapter_config.json' at 'nowhere'
 hf-embinit merge nowhere full --output_dir o | model 'nowhere' is not in the local cache
 hf-embinit prune model --output_dir o | prune needs --corpus or --keep
