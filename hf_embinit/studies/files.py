@@ -93,6 +93,8 @@ _TYPES: dict[str, Any] = {
 }
 OF_THE_DRIVER = {"seed": "--seeds, or 'seeds' of a study", "output_dir": "--output_dir"}
 """Arguments that each run is given in any case, and how to choose them."""
+PICKS = ("max", "min", "epoch_of_max", "epoch_of_min")
+"""What a value can be of a metric in a run's history."""
 _VALUE = {"title", "field", "scale", "digits", "better", "relative_to"}
 _PART = {"title", "box", "recipe", "results", "arguments", "variables", "values", "seeds", "grid", "smoke"}
 _PART |= {"minutes"}
@@ -211,6 +213,10 @@ def _problem(field: str, value: Any) -> str | None:
         return f"'seeds' is 1 or more, not {value}"
     if field == "better" and value not in ("higher", "lower"):
         return f"'better' is higher or lower, not {value!r}"
+    if field == "field" and value.split("/")[0] == "history":
+        _, *picked = value.split("/")
+        if len(picked) != 2 or picked[0] not in PICKS:
+            return f"'field' is history/<{'|'.join(PICKS)}>/<metric>, not {value!r}"
     if field == "values" and not value:
         return "'values' needs one value or more, not []"
     for name, given in value.items() if field in ("arguments", "grid", "smoke") else ():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from .files import PICKS
 from .scheduling import Launch, outcome_of, read_result
 from .study import Cell, Study
 
@@ -93,7 +94,7 @@ def field_value(record: Mapping[str, Any], path: str) -> float | None:
         seconds, epochs = record["runtime"].get("train_seconds"), (record["history"] or [{}])[-1].get("epoch")
         return seconds / epochs / 60 if seconds and epochs else None
     steps = path.split("/")
-    if steps[0] == "history" and len(steps) == 3:
+    if steps[0] == "history" and len(steps) == 3 and steps[1] in PICKS:
         rows = [row for row in record["history"] if row.get(steps[2]) is not None]
         if not rows:
             return None

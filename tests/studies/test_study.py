@@ -160,6 +160,8 @@ def test_an_unknown_study_is_named_with_the_nearest() -> None:
         ("seeds: 2", "seeds: two", 5, "'seeds' cannot be 'two'"),
         ("{title: A, arg", "{titel: A, arg", 10, "Unknown field of columns a 'titel'"),
         ("better: higher", "better: best", 7, "'better' is higher or lower"),
+        ("best_epoch}", "history/last/acc}", 8, "'field' is history/<max|min|epoch_of_max|epoch_of_min>"),
+        ("best_epoch}", "history/max}", 8, "/<metric>, not 'history/max'"),
         ("low: {a: [11.5", "lower: {a: [11.5", 16, "Unknown row 'lower'. Did you mean: low"),
         ("{a: [11.5", "{c: [11.5", 16, "Unknown field of the paper's row, by column 'c'"),
         ("11.5 (0.7)", "eleven", 16, "are no numbers"),

@@ -330,6 +330,7 @@ def test_fields_of_a_record() -> None:
         "history/epoch_of_max/acc": 2.0,
         "history/min/acc": 0.5,
         "history/max/loss": None,
+        "history/last/acc": None,
         "minutes_per_epoch": 2.0,
     }
     assert {path: field_value(record, path) for path in expected} == expected
