@@ -32,7 +32,7 @@ from typing import Any
 from .. import __version__
 from ..errors import DataNotFoundError, RunFolderError
 from ..files import file_sha256
-from ..records import is_finished, list_checkpoints, write_json
+from ..records import NO_EFFECT, is_finished, list_checkpoints, write_json
 from .study import RUN_PREFIX, Run, Study
 
 logger = logging.getLogger(__name__)
@@ -146,6 +146,8 @@ def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
             "its folder to run it again"
         )
     for key, value in launch.arguments(run).items():
+        if key in NO_EFFECT:  # a recipe may keep another spelling: --report_to none is []
+            continue
         found, given = arguments.get(key), str(run.arguments.get(key))
         if given.startswith(RUN_PREFIX):  # the folder of both may have moved since
             name = Path(value).relative_to(launch.root).parts
@@ -160,6 +162,9 @@ def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
 
 
 def _same(a: Any, b: Any) -> bool:
+    """Whether a record's argument `a` is what was given as `b`."""
+    if isinstance(b, dict):  # the record has the defaults of other keys, too
+        return isinstance(a, dict) and all(_same(a.get(str(key)), value) for key, value in b.items())
     if isinstance(a, list) or isinstance(b, list):
         a, b = (x if isinstance(x, list) else [x] for x in (a, b))
         return len(a) == len(b) and all(map(_same, a, b))

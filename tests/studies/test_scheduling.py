@@ -169,6 +169,24 @@ def test_a_record_of_other_code_or_arguments_never_fills_a_cell(toy, change) -> 
     assert execute(run, launch).executed
 
 
+def test_a_record_may_spell_an_argument_in_another_way(toy) -> None:
+    name, launch = toy
+    given = ["report_to=none", "accelerator_config={split_batches: false, many: [1]}"]
+    (run,) = load_study(name, seeds=1, only=["a/low"], overrides=given).runs
+    path = launch.folder(run) / "results.json"
+    path.parent.mkdir(parents=True)
+    record = {"arguments": {**run.arguments, "seed": 1}, "versions": {"hf_embinit": __version__}}
+    kept = {"split_batches": False, "many": 1, "dispatch_batches": None}
+    record["arguments"] |= {"report_to": [], "accelerator_config": kept}
+    path.write_text(json.dumps(record))
+    assert outcome_of(run, launch).status == "finished"
+    for other in (True, None):
+        record["arguments"]["accelerator_config"]["split_batches"] = other
+        path.write_text(json.dumps(record))
+        with pytest.raises(RunFolderError, match="is of a run with --accelerator_config"):
+            outcome_of(run, launch)
+
+
 def test_another_version_is_another_run(toy, monkeypatch) -> None:
     run = load_study(toy[0]).runs[0]
     before = run.name
