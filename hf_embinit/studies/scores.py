@@ -39,7 +39,8 @@ def gather(study: Study, launch: Launch) -> list[Scores]:
         for i, value in enumerate(s.cell.values):
             if value.relative_to is not None:
                 reference = raw.get((value.relative_to, s.cell.row), [{}] * len(s.by_seed))[i]
-                s.by_seed[i] = {k: v / mean(reference) for k, v in s.by_seed[i].items()} if reference else {}
+                base = mean(reference) if reference else 0.0
+                s.by_seed[i] = {k: v / base for k, v in s.by_seed[i].items()} if base else {}
     return scores
 
 

@@ -307,6 +307,11 @@ def test_values_relative_to_a_column(toy) -> None:
     run_here(study.runs, launch, workers=2)
     a, _, b, _ = gather(study, launch)
     assert a.by_seed[0] == {1: 11 / 11.5, 2: 12 / 11.5} and b.by_seed[0] == {1: 21 / 11.5, 2: 22 / 11.5}
+    for run in study.cells[0].runs:
+        path = launch.folder(run) / "results.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {"bleu": 0.0}}))
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "| not measured / 11.5 (0.7) | 2.0 (0.0) / 2 | not measured / 21 |" in page
 
 
 def test_fields_of_a_record() -> None:
