@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +33,8 @@ class Value:
     better: str | None = None
     """`higher` or `lower`; values without it are shown, but not compared."""
     relative_to: str | None = None
-    """A column: the value is divided by that column's mean in the same row."""
+    """A column: the value is divided by that column's mean of its value at the same place, in the same row.
+    It is not measured where that is 0."""
 
 
 @dataclass
@@ -141,6 +144,7 @@ def read_study_file(path: Path) -> StudyFile:
     columns, rows = (dict(_parts(raw, key, path)) for key in ("columns", "rows"))
     for name, part in (*columns.items(), *rows.items()):
         part.title = part.title or name
+    _check_patterns(raw, smoke, columns, rows, path)
     part, patterns = _part(own, "the study", path, 1), list(_parts(raw, "cells", path))
     with_values = [part, *columns.values(), *rows.values(), *(part for _, part in patterns)]
     return StudyFile(
@@ -217,6 +221,8 @@ def _problem(field: str, value: Any) -> str | None:
         _, *picked = value.split("/")
         if len(picked) != 2 or picked[0] not in PICKS:
             return f"'field' is history/<{'|'.join(PICKS)}>/<metric>, not {value!r}"
+    if field in ("without", "only") and not all(isinstance(pattern, str) for pattern in value):
+        return f"{field!r} has patterns of column/row, of a column or of a row, not {value!r}"
     if field == "values" and not value:
         return "'values' needs one value or more, not []"
     for name, given in value.items() if field in ("arguments", "grid", "smoke") else ():
@@ -249,6 +255,37 @@ def _value(given: Any, path: Path, line: int) -> Value:
     if not {"title", "field"} <= set(given):
         raise InvalidArgumentError(f"{path}, line {line}: a value needs 'title' and 'field'")
     return Value(**given)
+
+
+def selected(column: str, row: str, patterns: Sequence[str]) -> bool:
+    """Whether a cell matches one of the patterns, of which none means all."""
+    return not patterns or any(
+        fnmatchcase(name, pattern) for pattern in patterns for name in (f"{column}/{row}", column, row)
+    )
+
+
+def _check_patterns(
+    raw: _Located, smoke: Any, columns: dict[str, Part], rows: dict[str, Part], path: Path
+) -> None:
+    """Raises for a pattern that no cell matches; `only` is of the cells that `without` leaves."""
+    cells, without = list(itertools.product(columns, rows)), raw.get("without") or []
+    left = [cell for cell in cells if not (without and selected(*cell, without))]
+    if not left:
+        raise InvalidArgumentError(f"{path}, line {raw.lines['without']}: 'without' leaves no cell")
+    known = f"Columns: {', '.join(columns)}; rows: {', '.join(rows)}"
+    for where, key, among in ((raw, "without", cells), (smoke, "only", left)):
+        for pattern in where.get(key) or []:
+            if not any(selected(*cell, [pattern]) for cell in among):
+                raise InvalidArgumentError(
+                    f"{path}, line {where.lines[key]}: {key!r} has {pattern!r}, which no cell matches. "
+                    f"{known}"
+                )
+    for pattern in raw.get("cells") or {}:
+        if not any(fnmatchcase("/".join(cell), pattern) for cell in cells):
+            raise InvalidArgumentError(
+                f"{path}, line {raw['cells'].lines[pattern]}: 'cells' has {pattern!r}, which no column/row "
+                f"matches. {known}"
+            )
 
 
 def _figure(raw: _Located, parts: list[Part], rows: dict[str, Part], path: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 from .. import __version__
 from ..errors import InvalidArgumentError, UnknownNameError
 from ..records import RESULTS_NAME
-from .files import OF_THE_DRIVER, PaperValue, Part, StudyFile, Value, read_study_file
+from .files import OF_THE_DRIVER, PaperValue, Part, StudyFile, Value, read_study_file, selected
 
 STUDIES = Path(__file__).parent
 RUN_PREFIX = "run:"
@@ -143,18 +143,19 @@ def load_study(
         if selected(column, row, smoke_only) and not (file.without and selected(column, row, file.without))
     ]
     cells = [cell for cell in table if selected(cell.column, cell.row, only)]
-    if not cells:
-        raise InvalidArgumentError(
-            f"--only {' '.join(only)}: no cell of {path.stem} matches. Columns: {', '.join(file.columns)}; "
-            f"rows: {', '.join(file.rows)}"
-        )
+    columns = {name: part for name, part in file.columns.items() if any(c.column == name for c in table)}
+    rows = {name: part for name, part in file.rows.items() if any(c.row == name for c in table)}
+    for pattern in only:
+        if not any(selected(cell.column, cell.row, [pattern]) for cell in table):
+            raise InvalidArgumentError(
+                f"--only {pattern}: no cell of {path.stem} matches. Columns: {', '.join(columns)}; "
+                f"rows: {', '.join(rows)}"
+            )
     for pattern, key, _ in changes:
         if not any(selected(cell.column, cell.row, [pattern]) for cell in table):
             raise InvalidArgumentError(f"--set {pattern}:{key}: no cell of {path.stem} matches {pattern!r}")
     changed = ["--smoke: tiny models and data, these numbers mean nothing"] if smoke is not None else []
     changed += [f"--set {text}" for text in overrides]
-    columns = {name: part for name, part in file.columns.items() if any(c.column == name for c in table)}
-    rows = {name: part for name, part in file.rows.items() if any(c.row == name for c in table)}
     return Study(path.stem, file, columns, rows, table, cells, changed)
 
 
@@ -170,6 +171,7 @@ class _Expansion:
         values = _last(parts, "values")
         if values is None:
             raise InvalidArgumentError(f"{self.file.path}: cell {column}/{row} has no 'values'")
+        self.check_references(column, row, values)
         grid = {} if self.smoke is not None else _last(parts, "grid") or {}
         changed = {key for pattern, key, _ in self.changes if selected(column, row, [pattern])}
         grid = {k: v for k, v in grid.items() if k not in changed}
@@ -186,6 +188,20 @@ class _Expansion:
                 f"the cell has {len(values)} values"
             )
         return Cell(column, row, values, points, paper, _last(parts, "minutes"))
+
+    def check_references(self, column: str, row: str, values: Sequence[Value]) -> None:
+        """Raises for a `relative_to` that is no column, or one that has no value at that place."""
+        for i, value in enumerate(values):
+            to, where = value.relative_to, f"{self.file.path}: cell {column}/{row}: 'relative_to'"
+            if to is None:
+                continue
+            if to not in self.file.columns:
+                raise InvalidArgumentError(f"{where}: {UnknownNameError('column', to, self.file.columns)}")
+            theirs = _last(self.parts(to, row), "values") or []
+            if i >= len(theirs):
+                raise InvalidArgumentError(
+                    f"{where}: {value.title!r} is value {i + 1} of its cell, and {to}/{row} has {len(theirs)}"
+                )
 
     def parts(self, column: str, row: str) -> list[Part]:
         """What the study file says about a cell; what comes later overrides."""
@@ -250,13 +266,6 @@ def _fill(value: Any, variables: Mapping[str, Any]) -> Any:
     if isinstance(value, str) and "{" in value:
         return value.format_map(variables)
     return [_fill(v, variables) for v in value] if isinstance(value, list) else value
-
-
-def selected(column: str, row: str, patterns: Sequence[str]) -> bool:
-    """Whether a cell matches one of the patterns, of which none means all."""
-    return not patterns or any(
-        fnmatchcase(name, pattern) for pattern in patterns for name in (f"{column}/{row}", column, row)
-    )
 
 
 def _override(text: str) -> tuple[str, str, Any]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..display import markdown_table
 from .comparisons import ENOUGH, MANY, VERDICTS, Difference, best, differences, rank_agreement
-from .files import Value
+from .files import Value, selected
 from .scores import Scores, mean
-from .study import Study, selected
+from .study import Study
 
 _NOT_RUN = "–"
 """What a cell shows that was not run; a line below the table says so."""

@@ -131,6 +131,7 @@ def test_only_seeds_and_overrides(toy) -> None:
     ("options", "sentence"),
     [
         ({"only": ["c/*"]}, "no cell of toy matches. Columns: a, b; rows: low, high"),
+        ({"only": ["a/*", "nromal"]}, "--only nromal: no cell of toy matches. Columns: a, b; rows: low"),
         ({"overrides": ["novalue"]}, "--set 'novalue': give argument=value"),
         ({"overrides": ["zzz:lr=1"]}, "no cell of toy matches 'zzz'"),
         ({"overrides": ["seed=5"]}, "--set 'seed=5': every run gets its own seed; use --seeds"),
@@ -198,6 +199,17 @@ def test_an_unknown_study_is_named_with_the_nearest() -> None:
             6,
             "higher or lower, not 'low'",
         ),
+        ("seeds: 2", "seeds: 2\nwithout: [5]", 6, "'without' has patterns of column/row, of a column or"),
+        ("seeds: 2", "seeds: 2\nwithout: [a/mid]", 6, "'without' has 'a/mid', which no cell matches. Col"),
+        ("seeds: 2", "seeds: 2\nwithout: ['*']", 6, "'without' leaves no cell"),
+        (
+            "seeds: 2",
+            "seeds: 2\nwithout: [a]\nsmoke: {only: [a]}",
+            7,
+            "'only' has 'a', which no cell matches",
+        ),
+        ("paper:", "cells:\n  a/mid: {seeds: 1}\npaper:", 16, "'cells' has 'a/mid', which no column/row"),
+        ("paper:", "cells: {low: {seeds: 1}}\npaper:", 15, "'cells' has 'low', which no column/row matches."),
         ("{task: t}", "{task: t, 1: x}", 4, "'arguments' has names of flags, not '1'"),
         ("{task: t}", "{task: t, true: x, 3 4: y}", 4, "'arguments' has names of flags, not '3 4'"),
         ("{task: t}", "{task: t, [a]: x}", 4, "a key must be a name"),
@@ -218,6 +230,13 @@ def test_a_wrong_study_file_is_an_error_with_its_line(toy, old, new, line, sente
     ("old", "new", "sentence"),
     [
         ("[11.5 (0.7), 2]", "[11.5]", "has 1 numbers for low, a, the cell has 2 values"),
+        ("higher}", "higher, relative_to: c}", "cell a/low: 'relative_to': Unknown column 'c'. Avail"),
+        (
+            "{title: B, arg",
+            "{title: B, values: [{title: x, field: x}, {title: y, field: y}, "
+            "{title: z, field: z, relative_to: a}], arg",
+            "cell b/low: 'relative_to': 'z' is value 3 of its cell, and a/low has 2",
+        ),
         ("{score: 10}", '{score: "{many}"}', "uses {many}"),
         ("recipe: toy.py\n", "", "has no 'recipe'"),
         ("{score: 10}", '{score: "{"}', "cell a/low: score cannot be '{' (Single '{'"),
