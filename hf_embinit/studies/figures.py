@@ -80,7 +80,9 @@ Curves = dict[int, dict[float, float]]
 
 def _curves(histories: Mapping[int, Sequence[Mapping[str, Any]]], x: str, metric: str) -> Curves:
     return {
-        seed: {row[x]: row[metric] for row in history if row.get(metric) is not None}
+        seed: {
+            row[x]: row[metric] for row in history if row.get(metric) is not None and row.get(x) is not None
+        }
         for seed, history in histories.items()
     }
 

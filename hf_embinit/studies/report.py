@@ -16,7 +16,7 @@ from .figures import Ranking, Sweep, plot_bars, plot_mean_curves, plot_rankings,
 from .scheduling import Launch, estimate_seconds, outcome_of
 from .scores import Scores, gather, has_diverged
 from .study import Study, list_studies, load_study
-from .tables import csv_table, latex_table, markdown
+from .tables import csv_table, labels, latex_table, markdown
 
 
 def list_text() -> str:
@@ -100,25 +100,32 @@ def _hours(seconds: float) -> str:
 
 
 def write_study(study: Study, launch: Launch, folder: Path, command: str) -> str:
-    """Writes `table.md`, `table.csv`, `table.tex` and the figure into `folder`; returns the page."""
+    """Writes `table.md`, `table.csv`, `table.tex` and the figure into `folder`.
+
+    Returns the page and what was written, or why no figure of curves was.
+    """
     scores = gather(study, launch)
-    figures = []
+    figures, told, figure = [], "", study.file.figure
     kinds = {
         "curves": _draw_curves, "bars": _draw_bars, "rankings": _draw_rankings, "sweeps": _draw_sweeps,
     }  # fmt: skip
-    draw = kinds.get(study.file.figure.get("kind", ""))
+    draw = kinds.get(figure.get("kind", ""))
     path = folder / "figures" / f"{study.name}.png"
     if draw is not None and draw(study, scores, path):
         figures.append(f"figures/{path.name}")
+    elif draw is _draw_curves and any(s.records for s in scores):
+        at = figure.get("x", "epoch")
+        told = f"; no figure: no run that counts has {figure['metric']!r} by {at!r} in its history"
     page = markdown(study, scores, command, figures)
     write_text(folder / "table.csv", csv_table(study, scores))
     write_text(folder / "table.tex", latex_table(study, scores))
     write_text(folder / "table.md", page)
-    return f"{page}\nwritten: {folder / 'table.md'}, table.csv, table.tex"
+    return f"{page}\nwritten: {folder / 'table.md'}, table.csv, table.tex{told}"
 
 
 def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
-    metric = study.file.figure["metric"]
+    metric, x = study.file.figure["metric"], study.file.figure.get("x", "epoch")
+    columns, rows = labels(study.columns), labels(study.rows)
     panels: dict[str, dict[str, dict[int, list[dict]]]] = {}
     left_out = 0
     for s in scores:
@@ -127,17 +134,16 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
         histories = {
             r["arguments"]["seed"]: r["history"]
             for r in kept
-            if any(row.get(metric) is not None for row in r["history"])
+            if any(row.get(metric) is not None and row.get(x) is not None for row in r.get("history") or [])
         }
         if histories:
-            panels.setdefault(study.columns[s.cell.column].title, {})[study.rows[s.cell.row].title] = (
-                histories
-            )
+            panels.setdefault(columns[s.cell.column], {})[rows[s.cell.row]] = histories
     if panels:
-        label, x = study.file.figure.get("label", metric), study.file.figure.get("x", "epoch")
-        against = study.file.figure.get("against")
+        label, against = (
+            study.file.figure.get("label", metric),
+            rows.get(study.file.figure.get("against", "")),
+        )
         if against is not None:
-            against = study.rows[against].title
             label = f"{label}, less that of {against}"
         lower = study.file.figure.get("better") == "lower"
         plot_mean_curves(
@@ -165,20 +171,20 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
 def _draw_rankings(study: Study, scores: list[Scores], path: Path) -> bool:
     """A panel for each column in which two rows or more have one of the figure's values."""
     wanted = study.file.figure["values"]
-    rankings = []
-    for name, column in study.columns.items():
+    rankings, titles_of = [], labels(study.rows)
+    for name, column in labels(study.columns).items():
         cells = [s for s in scores if s.cell.column == name]
         values = cells[0].cell.values if cells else []
         shown = [i for i, value in enumerate(values) if value.title in wanted and value.better]
         rows = {
-            study.rows[s.cell.row].title: [s.by_seed[i] for i in shown]
+            titles_of[s.cell.row]: [s.by_seed[i] for i in shown]
             for s in cells
             if shown and s.by_seed[shown[0]]
         }
         if len(rows) > 1:
             first = values[shown[0]]
             titles = [values[i].title for i in shown]
-            rankings.append(Ranking(column.title, titles, str(first.better), rows, first.digits))
+            rankings.append(Ranking(column, titles, str(first.better), rows, first.digits))
     if rankings:
         plot_rankings(rankings, path, title=study.title)
     return bool(rankings)

@@ -6,12 +6,12 @@ import csv
 import io
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..display import markdown_table
 from .comparisons import ENOUGH, MANY, VERDICTS, Difference, best, differences, rank_agreement
-from .files import Value, selected
+from .files import Part, Value, selected
 from .scores import Scores, mean
 from .study import Study
 
@@ -45,6 +45,16 @@ def _grid_of(
 
 def _title(part: Any) -> str:
     return f"{part.box}: {part.title}" if part.box else part.title
+
+
+def labels(parts: Mapping[str, Part]) -> dict[str, str]:
+    """The name of each column, or row, where all stand together: its title, with its box where others have
+    that title, too; what is written in the study's file where that does not tell them apart."""
+    titles, boxed = Counter(part.title for part in parts.values()), Counter(map(_title, parts.values()))
+    return {
+        name: part.title if titles[part.title] == 1 else _title(part) if boxed[_title(part)] == 1 else name
+        for name, part in parts.items()
+    }
 
 
 def _common_n(scores: Sequence[Scores]) -> tuple[int | None, str]:

@@ -157,6 +157,48 @@ def test_the_page_is_written_with_its_figure(finished, tmp_path) -> None:
     assert {p.name for p in (tmp_path / "t").iterdir()} == {"table.md", "table.csv", "table.tex", "figures"}
 
 
+ROWS = """\
+rows:
+  low: {title: X, box: One}
+  high: {title: X, box: Two, arguments: {bonus: 20}}
+  same: {title: X, box: Two, arguments: {bonus: 10}}
+  own: {box: Two, arguments: {bonus: 5}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("figure", "drawn_rows"),
+    [
+        ("kind: curves, metric: acc", ["One: X", "high", "same", "own"]),
+        ("kind: curves, metric: acc, against: low", ["high", "same", "own"]),
+        ("kind: rankings, values: [BLEU]", ["high", "same", "own", "One: X"]),
+    ],
+)
+def test_rows_of_one_title_are_told_apart_in_figures(toy, monkeypatch, tmp_path, figure, drawn_rows) -> None:
+    drawn = []
+    monkeypatch.setattr(study_figures, "save_figure", lambda figure, *rest: drawn.append(figure))
+    monkeypatch.setattr(study_figures, "shrink_picture", lambda path: path)
+    name, launch = toy
+    text = STUDY[: STUDY.index("rows:")].replace("title: B,", "title: A,")
+    Path(name).write_text(f"{text}{ROWS}figure: {{{figure}}}\n")
+    study = load_study(name, seeds=1)
+    run_here(study.runs, launch, workers=2)
+    study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    assert [re.split("[: ]", ax.get_title())[0] for ax in drawn[0].axes] == ["a", "b"]  # of one title, too
+    for ax in drawn[0].axes:
+        lines = [line.get_label().partition(" (n")[0] for line in ax.lines if "(n=" in line.get_label()]
+        assert (lines or [tick.get_text() for tick in ax.get_yticklabels()]) == drawn_rows
+
+
+@pytest.mark.parametrize("figure", ["metric: validation_acuracy", "metric: acc, x: epohc"])
+def test_curves_of_what_no_run_has_are_no_figure_and_a_word(finished, tmp_path, figure) -> None:
+    study, launch = finished
+    study.file.figure = {"kind": "curves", **dict(pair.split(": ") for pair in figure.split(", "))}
+    page = study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    assert "; no figure: no run that counts has" in page and "![" not in page
+    assert all(repr(pair.split(": ")[1]) in page for pair in figure.split(", "))
+
+
 def test_curves_against_a_row_are_paired_by_seed(monkeypatch, tmp_path) -> None:
     drawn = []
     monkeypatch.setattr(study_figures, "save_figure", lambda figure, *rest: drawn.append(figure))
