@@ -88,6 +88,7 @@ class StudyFile:
 _TYPES: dict[str, Any] = {
     **dict.fromkeys(("title", "box", "recipe", "results", "source", "note", "compare", "against"), str),
     **dict.fromkeys(("field", "better", "relative_to"), str),
+    **dict.fromkeys(("kind", "metric", "label", "x", "value", "legend"), str),
     **dict.fromkeys(("arguments", "variables", "grid", "smoke", "figure"), dict),
     **dict.fromkeys(("columns", "rows", "cells", "paper"), dict),
     **dict.fromkeys(("values", "titles", "without", "only"), list),
@@ -215,6 +216,10 @@ def _problem(field: str, value: Any) -> str | None:
     """What is wrong with a value of the right type; None when nothing is."""
     if field == "seeds" and value < 1:
         return f"'seeds' is 1 or more, not {value}"
+    if field == "digits" and value < 0:
+        return f"'digits' is 0 or more, not {value}"
+    if field == "results" and (Path(value).is_absolute() or ".." in Path(value).parts):
+        return f"'results' is a file in the run's folder, such as results.json, not {value!r}"
     if field == "better" and value not in ("higher", "lower"):
         return f"'better' is higher or lower, not {value!r}"
     if field == "field" and value.split("/")[0] == "history":
@@ -311,7 +316,7 @@ def _figure(raw: _Located, parts: list[Part], rows: dict[str, Part], path: Path)
     }
     for key in known.keys() & given.keys():
         for name in given[key] if isinstance(given[key], list) else [given[key]]:
-            if name not in known[key]:
+            if not isinstance(name, str) or name not in known[key]:
                 wrong = UnknownNameError(f"{key!r} of a figure", str(name), known[key])
                 raise InvalidArgumentError(f"{path}, line {given.lines[key]}: {wrong}")
     return given

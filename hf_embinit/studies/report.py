@@ -139,10 +139,8 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
         if histories:
             panels.setdefault(columns[s.cell.column], {})[rows[s.cell.row]] = histories
     if panels:
-        label, against = (
-            study.file.figure.get("label", metric),
-            rows.get(study.file.figure.get("against", "")),
-        )
+        label = study.file.figure.get("label", metric)
+        against = rows.get(study.file.figure.get("against", ""))  # a smoke run may be without it
         if against is not None:
             label = f"{label}, less that of {against}"
         lower = study.file.figure.get("better") == "lower"

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataNotFoundError, EmbinitError, InvalidArgumentError
+from ..errors import DataNotFoundError, EmbinitError, InvalidArgumentError, UnknownNameError
 from ..hub import hub_is_reachable
-from ..initializers import get_initializer
+from ..initializers import read_init
+from ..retokenize import get_initializer
 from ..tasks import DATA_VARIABLE, SPLIT_FILES, DataSpec, find_folder, find_model, list_tasks
 from ..vectors import SOURCES
 from .scheduling import Launch
@@ -26,7 +27,7 @@ class Requirement:
     """Something that runs of a study read."""
 
     kind: str
-    """`data set`, `vectors`, `model`, `tokenizer` or `file`."""
+    """`data set`, `vectors`, `model`, `tokenizer` or `file`; `init` for a name that no initialiser has."""
     name: str
     found: str | None
     """Where it is, or will be fetched from; None when it is missing."""
@@ -61,7 +62,7 @@ def list_requirements(study: Study, launch: Launch) -> list[Requirement]:
 
 
 def check_flags(study: Study, launch: Launch) -> None:
-    """Raises `InvalidArgumentError` for an argument of a run that its recipe has no flag for.
+    """Raises `InvalidArgumentError` for a recipe that is none, or an argument that a recipe has no flag for.
 
     The flags are the fields of the dataclasses that the recipe names. A script that would run when it is
     imported is not looked into.
@@ -69,6 +70,10 @@ def check_flags(study: Study, launch: Launch) -> None:
     flags: dict[str, set[str]] = {}
     for run in study.runs:
         if run.recipe not in flags:
+            if not (launch.recipes / run.recipe).is_file():
+                recipes = [path.name for path in launch.recipes.glob("*.py")]
+                wrong = UnknownNameError("recipe", run.recipe, recipes)
+                raise InvalidArgumentError(f"{study.name}, run {run.name}: {wrong}")
             flags[run.recipe] = _flags(launch.recipes / run.recipe)
         for name in run.arguments if flags[run.recipe] else ():
             if name not in flags[run.recipe]:
@@ -81,7 +86,7 @@ def check_flags(study: Study, launch: Launch) -> None:
 
 
 def _flags(recipe: Path) -> set[str]:
-    if not recipe.is_file() or _GUARD not in recipe.read_text(encoding="utf-8"):
+    if _GUARD not in recipe.read_text(encoding="utf-8"):
         return set()
     named = runpy.run_path(str(recipe), run_name=recipe.stem).values()
     return {f.name for part in named if isinstance(part, type) and is_dataclass(part) for f in fields(part)}
@@ -105,7 +110,10 @@ def _read_by(run: Run) -> Iterator[tuple[str, str]]:
     sources = given.get("sources") or []
     for name in sources if isinstance(sources, list) else [sources]:
         yield "vectors", str(name).partition("=")[2] or str(name)
-    init = given.get("init")
+    init, inits = given.get("init"), given.get("inits") or []
+    for name in (init, *(inits if isinstance(inits, list) else [inits])):
+        if name and _wrong_init(str(name)):
+            yield "init", str(name)
     needed = get_initializer(init).defaults.get("vectors") if init and "vectors" in _needs(init) else None
     if needed and not given.get("vectors") and not (embedded and given.get("tokenizer") == "words"):
         yield "vectors", str(needed)
@@ -117,14 +125,25 @@ def _read_by(run: Run) -> Iterator[tuple[str, str]]:
 def _needs(init: str) -> Any:
     try:
         return get_initializer(init).needs
-    except EmbinitError:  # the run itself will say so
+    except EmbinitError:  # `_wrong_init` says so
         return ()
+
+
+def _wrong_init(init: str) -> str:
+    """What is wrong with the name of an initialiser or its options; "" when nothing is."""
+    try:
+        read_init(init)
+    except EmbinitError as error:
+        return str(error)
+    return ""
 
 
 def _look(kind: str, name: str, launch: Launch, run: Run) -> tuple[str | None, str]:
     """Where something is or will come from (None: missing), and how to get it."""
     if kind == "data set":
         return _data(name, launch, bool(run.arguments.get("train_file")))
+    if kind == "init":
+        return None, _wrong_init(name)
     path = Path(name).expanduser()
     if path.exists() or (":" in name and Path(name.rpartition(":")[0]).exists()):
         return str(path), ""

@@ -55,8 +55,18 @@ def test_files_that_are_given_and_the_cache_are_looked_for(tmp_path: Path) -> No
     assert given["tokenizer bert"].found == "the Hub's cache of google-bert/bert-base-uncased"
 
 
+def test_an_initialiser_that_is_none_is_missing_with_the_nearest(tmp_path: Path) -> None:
+    launch = Launch(tmp_path, tmp_path / "out")
+    only = {"only": ["multi30k/words-xavier", "multi30k/words-glove"]}
+    given = found("table1", launch, **only, overrides=["words-xavier:init=xavir"])
+    assert given["init xavir"].found is None and given["init xavir"].cells == ["multi30k/words-xavier"]
+    assert "Unknown init 'xavir'. Did you mean: xavier" in given["init xavir"].way_out
+    given = found("hewitt", launch, only=["gpt2"], overrides=["inits=[mean_cov:scael=auto]"])
+    assert "has no option 'scael'" in given["init mean_cov:scael=auto"].way_out
+
+
 @pytest.mark.parametrize("name", list_studies())
 def test_every_study_can_be_checked(name: str, tmp_path: Path) -> None:
     launch = Launch(tmp_path, tmp_path / "out")
     assert found(name, launch)
-    assert not any(r.name.startswith("run:") for r in found(name, launch).values())
+    assert not any(r.name.startswith("run:") or r.kind == "init" for r in found(name, launch).values())

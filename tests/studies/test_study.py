@@ -68,6 +68,15 @@ def test_a_flag_that_a_recipe_does_not_have_is_refused_with_the_nearest(tmp_path
     check_flags(load_study("table1", overrides=["multi30k/*:num_beams=2"]), launch)
 
 
+def test_a_recipe_that_is_none_is_refused_with_the_nearest(toy) -> None:
+    name, launch = toy
+    Path(name).write_text(STUDY.replace("recipe: toy.py", "recipe: tyo.py"))
+    with pytest.raises(
+        InvalidArgumentError, match=r"run tyo/t-.*: Unknown recipe 'tyo.py'\. Did you mean: toy"
+    ):
+        check_flags(load_study(name), launch)
+
+
 def test_tables_share_the_runs_they_have_in_common() -> None:
     rows = ["multi30k/words-xavier", "multi30k/words-glove", "multi30k/words-glove_xavier"]
     table1 = {run.name for run in load_study("table1", only=rows).runs}
@@ -163,6 +172,9 @@ def test_an_unknown_study_is_named_with_the_nearest() -> None:
         ("better: higher", "better: best", 7, "'better' is higher or lower"),
         ("best_epoch}", "history/last/acc}", 8, "'field' is history/<max|min|epoch_of_max|epoch_of_min>"),
         ("best_epoch}", "history/max}", 8, "/<metric>, not 'history/max'"),
+        ("Epoch,", "Epoch, digits: -1,", 8, "'digits' is 0 or more, not -1"),
+        ("seeds: 2", "seeds: 2\nresults: /etc/passwd", 6, "'results' is a file in the run's folder, such as"),
+        ("seeds: 2", "seeds: 2\nresults: ../x.json", 6, "results.json, not '../x.json'"),
         ("low: {a: [11.5", "lower: {a: [11.5", 16, "Unknown row 'lower'. Did you mean: low"),
         ("{a: [11.5", "{c: [11.5", 16, "Unknown field of the paper's row, by column 'c'"),
         ("11.5 (0.7)", "eleven", 16, "are no numbers"),
@@ -189,6 +201,13 @@ def test_an_unknown_study_is_named_with_the_nearest() -> None:
             6,
             "Unknown 'titles' of a figure 'low'",
         ),
+        (
+            "seeds: 2",
+            "seeds: 2\nfigure: {kind: sweeps, titles: [[Low]]}",
+            6,
+            "'titles' of a figure \"['Low']",
+        ),
+        ("seeds: 2", "seeds: 2\nfigure: {kind: curves, metric: [acc]}", 6, "'metric' cannot be ['acc']"),
         ("seeds: 2", "seeds: 2\nfigure: {kind: bars, value: BLUE}", 6, "'BLUE'. Did you mean: BLEU?"),
         ("seeds: 2", "seeds: 2\nfigure: {kind: rankings, values: [Acc]}", 6, "Available: BLEU, Epoch"),
         ("seeds: 2", "seeds: 2\nfigure: {kind: curves, metrik: acc}", 6, "of a figure of curves 'metrik'"),
