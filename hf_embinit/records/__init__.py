@@ -36,6 +36,7 @@ from .record import (
     read_record,
     samples_name,
     scored_split,
+    shape_problem,
     write_record,
 )
 from .writing import to_plain, write_json, write_text
@@ -74,6 +75,7 @@ __all__ = [
     "run_files",
     "samples_name",
     "scored_split",
+    "shape_problem",
     "shorten",
     "start_damage",
     "to_plain",

@@ -128,13 +128,21 @@ def read_record(folder: str | os.PathLike[str]) -> RunRecord:
         raise RunFolderError(
             f"{path} is not a run record: missing {sorted(known - keys)}, unknown {sorted(keys - known)[:10]}"
         )
-    problem = _mismatch(values, _SHAPE, "")
-    for split, used in {} if problem else values["data"].items():
-        if not {"rows", "sha256"} <= set(used):
-            problem = f"data.{split} lacks rows or sha256"
-    if problem:
+    if problem := shape_problem(values):
         raise RunFolderError(f"{path} is damaged: {problem}")
     return RunRecord(**values)
+
+
+def shape_problem(values: Mapping[str, Any]) -> str | None:
+    """In words where a record has not the shape that its readers rely on; None when it has.
+
+    Fields that it lacks are none of that: other results than a `RunRecord` are read by these names, too.
+    """
+    problem = _mismatch(values, _SHAPE, "")
+    for split, used in {} if problem else values.get("data", {}).items():
+        if not {"rows", "sha256"} <= set(used):
+            problem = f"data.{split} lacks rows or sha256"
+    return problem
 
 
 _NUMBER = (int, float, type(None))

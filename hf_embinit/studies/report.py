@@ -134,7 +134,7 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
         histories = {
             r["arguments"]["seed"]: r["history"]
             for r in kept
-            if any(row.get(metric) is not None and row.get(x) is not None for row in r.get("history") or [])
+            if any(row.get(metric) is not None and row.get(x) is not None for row in r.get("history", []))
         }
         if histories:
             panels.setdefault(columns[s.cell.column], {})[rows[s.cell.row]] = histories

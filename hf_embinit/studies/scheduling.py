@@ -32,7 +32,7 @@ from typing import Any
 from .. import __version__
 from ..errors import DataNotFoundError, RunFolderError
 from ..files import file_sha256
-from ..records import NO_EFFECT, is_finished, list_checkpoints, write_json
+from ..records import NO_EFFECT, is_finished, list_checkpoints, shape_problem, write_json
 from .study import RUN_PREFIX, Run, Study
 
 logger = logging.getLogger(__name__)
@@ -136,6 +136,8 @@ def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
         arguments, version = record["arguments"], record["versions"]["hf_embinit"]
+        if problem := shape_problem(record):
+            raise ValueError(problem)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -85,18 +85,19 @@ def _rank(scores: Scores, seeds: int) -> tuple[bool, float]:
 
 def has_diverged(record: Mapping[str, Any]) -> bool:
     """Whether a loss of the run was NaN or infinite; its scores then do not count."""
-    losses = (v for row in record.get("history") or [] for k, v in row.items() if "loss" in k)
+    losses = (v for row in record.get("history", []) for k, v in row.items() if "loss" in k)
     return bool(record.get("diverged")) or any(v is None for v in losses)
 
 
 def field_value(record: Mapping[str, Any], path: str) -> float | None:
     """The number at `path` of a record (see `Value.field`); None where the record has none."""
     if path == "minutes_per_epoch":
-        seconds, epochs = record["runtime"].get("train_seconds"), (record["history"] or [{}])[-1].get("epoch")
+        seconds = record.get("runtime", {}).get("train_seconds")
+        epochs = (record.get("history") or [{}])[-1].get("epoch")
         return seconds / epochs / 60 if seconds and epochs else None
     steps = path.split("/")
     if steps[0] == "history" and len(steps) == 3 and steps[1] in PICKS:
-        rows = [row for row in record["history"] if row.get(steps[2]) is not None]
+        rows = [row for row in record.get("history", []) if row.get(steps[2]) is not None]
         if not rows:
             return None
         pick = max if steps[1].endswith("max") else min

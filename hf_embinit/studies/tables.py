@@ -304,7 +304,7 @@ def provenance(scores: Sequence[Scores], command: str) -> str:
         lines.append(
             f"- **{dirty} of {len(records)} runs come from a dirty tree: the commit is not their code**"
         )
-    devices = {str(record["runtime"].get("device", "not recorded")) for record in records}
+    devices = {str(record.get("runtime", {}).get("device", "not recorded")) for record in records}
     lines.append(f"- device: {', '.join(sorted(devices))}")
     seeds = {seed for s in scores for by_seed in s.by_seed for seed in by_seed}
     lines.append(f"- seeds: {', '.join(map(str, sorted(seeds)))}; runs: {len(records)}")

@@ -6,6 +6,7 @@ import errno
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -167,6 +168,30 @@ def test_a_record_of_other_code_or_arguments_never_fills_a_cell(toy, change) -> 
             action()
     shutil.rmtree(launch.folder(run))
     assert execute(run, launch).executed
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "sentence"),
+    [
+        ("arguments", [1], "arguments is [1], expected an object"),
+        ("versions", "x", "is damaged ("),
+        ("metrics", None, "metrics is null, expected an object"),
+        ("history", None, "history is null, expected a list"),
+        ("history", [1], "history[0] is 1, expected an object"),
+        ("data", {"train": {}}, "data.train lacks rows or sha256"),
+    ],
+)
+def test_a_record_of_another_shape_is_damaged(toy, field, value, sentence) -> None:
+    name, launch = toy
+    study = load_study(name, seeds=1, only=["a/low"])
+    (run,) = study.runs
+    execute(run, launch)
+    path = launch.folder(run) / "results.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}))
+    with pytest.raises(RunFolderError, match=re.escape(sentence)) as error:
+        gather(study, launch)
+    assert str(error.value).startswith(f"{path} is damaged (")
+    assert str(error.value).endswith("): delete its folder to run it again")
 
 
 def test_a_record_may_spell_an_argument_in_another_way(toy) -> None:

@@ -381,6 +381,7 @@ def test_fields_of_a_record() -> None:
         "minutes_per_epoch": 2.0,
     }
     assert {path: field_value(record, path) for path in expected} == expected
+    assert field_value({}, "history/max/acc") is None and field_value({}, "minutes_per_epoch") is None
 
 
 def test_t_interval() -> None:
