@@ -173,7 +173,9 @@ def _same(a: Any, b: Any) -> bool:
     try:
         return float(a) == float(b)
     except (TypeError, ValueError):
-        return str(a).lower() == str(b).lower()
+        switches = {"yes": "true", "no": "false"}  # as recipes read them
+        a, b = (switches.get(text, text) for text in (str(a).lower(), str(b).lower()))
+        return a == b
 
 
 def outcome_of(run: Run, launch: Launch) -> Outcome:

@@ -279,6 +279,8 @@ def _override(text: str) -> tuple[str, str, Any]:
         )
     if key in OF_THE_DRIVER:
         raise InvalidArgumentError(f"--set {text!r}: every run gets its own {key}; use {OF_THE_DRIVER[key]}")
+    if value.lower() in ("no", "yes"):  # YAML's false and true, but --eval_strategy no is a text
+        return pattern or "*", key, value
     try:
         return pattern or "*", key, yaml.safe_load(value)
     except yaml.YAMLError:

@@ -196,13 +196,13 @@ def test_a_record_of_another_shape_is_damaged(toy, field, value, sentence) -> No
 
 def test_a_record_may_spell_an_argument_in_another_way(toy) -> None:
     name, launch = toy
-    given = ["report_to=none", "accelerator_config={split_batches: false, many: [1]}"]
+    given = ["report_to=none", "accelerator_config={split_batches: false, many: [1]}", "fp16=no", "bf16=yes"]
     (run,) = load_study(name, seeds=1, only=["a/low"], overrides=given).runs
     path = launch.folder(run) / "results.json"
     path.parent.mkdir(parents=True)
     record = {"arguments": {**run.arguments, "seed": 1}, "versions": {"hf_embinit": __version__}}
     kept = {"split_batches": False, "many": 1, "dispatch_batches": None}
-    record["arguments"] |= {"report_to": [], "accelerator_config": kept}
+    record["arguments"] |= {"report_to": [], "accelerator_config": kept, "fp16": False, "bf16": True}
     path.write_text(json.dumps(record))
     assert outcome_of(run, launch).status == "finished"
     for other in (True, None):

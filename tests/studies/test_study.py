@@ -132,6 +132,10 @@ def test_only_seeds_and_overrides(toy) -> None:
     (cell,) = study.cells
     assert [run.seed for run in cell.runs] == [1, 2, 3]
     assert cell.runs[0].arguments == {"task": "t", "score": 5, "lr": 0.1, "flag": True}
+    given = ["eval_strategy=no", "x=yes", "y=off", "z='no'"]
+    (run,) = load_study(name, only=["b/low"], seeds=1, overrides=given).runs
+    kept = {"eval_strategy": "no", "x": "yes", "y": False, "z": "no"}
+    assert kept.items() <= run.arguments.items()
     assert study.changes == ["--set lr=0.1", "--set b/*:score=5", "--set flag=true"]
     assert [run.seed for run in load_study(name).runs] == [1] * 4 + [2] * 4
 
