@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..display import counted
 from ..errors import DataNotFoundError, RunFolderError
 from ..foreign import read_json
 from .record import RESULTS_NAME, RunRecord, read_record
@@ -19,18 +20,23 @@ def find_records(folder: str | os.PathLike[str]) -> tuple[dict[str, RunRecord], 
     """Path of each record below `folder`, relative to it -> the record; and the paths of what is none.
 
     The latter are other files of that name: reports, comparisons, damaged ones. Raises `DataNotFoundError`
-    when there is no record.
+    when there is no record, with what is wrong with the first of these.
     """
-    records, others = dict[str, RunRecord](), list[str]()
+    records, others, problems = dict[str, RunRecord](), list[str](), list[RunFolderError]()
     for path in sorted(Path(folder).rglob(RESULTS_NAME)):
         name = path.relative_to(folder).as_posix()
         try:
             records[name] = read_result(path)
-        except RunFolderError:
+        except RunFolderError as error:
             others.append(name)
+            problems.append(error)
     if not records:
+        left_out = (
+            f"; left out {counted(len(others), 'file')} of that name: {problems[0]}" if problems else ""
+        )
         raise DataNotFoundError(
             f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
+            f"{left_out}"
         )
     return records, others
 

@@ -260,5 +260,8 @@ def test_runs_of_another_tokenizer_are_found_and_other_files_named(tmp_path) -> 
     )  # fmt: skip
     (setting,) = compare_settings([made])
     assert setting.scores["step_0_bits_per_byte"][1].lower_is_better
-    with pytest.raises(DataNotFoundError, match="no run's results"):
+    with pytest.raises(DataNotFoundError, match=r"; left out 1 file of that name: .*holds an array, expe"):
+        find_records(tmp_path / "e")
+    (tmp_path / "e" / "results.json").unlink()
+    with pytest.raises(DataNotFoundError, match=r"give the folder of one or more finished runs$"):
         find_records(tmp_path / "e")
