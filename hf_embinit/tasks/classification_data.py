@@ -141,8 +141,14 @@ def _text_columns(train: Dataset, given: list[str] | None) -> tuple[str, ...]:
     columns = train.column_names
     if given:
         missing = [column for column in given if column not in columns]
-        if missing or len(given) > 2:
-            problem = f"{missing[0]!r} is not in the train split" if missing else "give one column or two"
+        problem = ""
+        if missing:
+            problem = f"{missing[0]!r} is not in the train split"
+        elif "label" in given:
+            problem = "'label' is what the model predicts, not a text"
+        elif len(given) > 2 or len(set(given)) < len(given):
+            problem = "give one column or two different ones"
+        if problem:
             raise InvalidArgumentError(
                 f"--text_columns {' '.join(given)}: {problem}; it has: {', '.join(columns)}"
             )

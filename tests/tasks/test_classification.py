@@ -238,8 +238,18 @@ def test_text_columns_are_named_or_found(tmp_path) -> None:
         write(tmp_path / f"{split}.jsonl", rows)
     with pytest.raises(InvalidArgumentError, match="Name one or two by --text_columns"):
         load_classification(str(tmp_path))
-    with pytest.raises(InvalidArgumentError, match="give one column or two"):
-        load_classification(str(tmp_path), text_columns=["body", "title", "label"])
+    for given, problem in (
+        (["body", "titel"], "'titel' is not in the train split"),
+        (["body", "title", "body"], "give one column or two"),
+        (["body", "body"], "give one column or two different ones; it has: body, title, label"),
+        (["label"], "'label' is what the model predicts"),
+        (
+            ["body", "label"],
+            "--text_columns body label: 'label' is what the model predicts, not a text; it has",
+        ),
+    ):
+        with pytest.raises(InvalidArgumentError, match=problem):
+            load_classification(str(tmp_path), text_columns=given)
     _, data = load_classification(str(tmp_path), text_columns=["title", "body"])
     assert data["train"][0] == {"text": "y", "text_pair": "x", "label": 0}
 
