@@ -11,6 +11,7 @@ from typing import Any
 
 from ..display import markdown_code, markdown_table, markdown_text
 from ..tasks import Score, TaskSpec, task_of
+from .places import shorten
 from .record import RunRecord
 
 SEEDS = {"seed", "data_seed", "twin_seeds"}
@@ -248,9 +249,9 @@ def _text(value: Any) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "not given"}[value]
-    return (
-        _short(value) if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
-    )
+    if isinstance(value, str):
+        return _short(value)
+    return f"{value:g}" if isinstance(value, float) else str(shorten(value))
 
 
 def _short(name: str) -> str:

@@ -49,6 +49,7 @@ def write_site(results: str | os.PathLike[str], args: AnalysisArguments, command
     check_output(args.output_dir)
     records, others = find_records(results)
     settings = telling_first(compare_settings(records.values()))
+    settings = [replace(setting, dataset=shorten(setting.dataset)) for setting in settings]
     places = {id(record): place for place, record in records.items()}
     with whole_folder(args.output_dir) as folder:
         report, data = _tables(args, command)

@@ -236,6 +236,12 @@ def test_an_argument_that_older_records_lack_is_not_called_a_digest() -> None:
     assert "scale not recorded" in table and "scale 1" in table and "digest" not in table
 
 
+def test_files_that_tell_settings_apart_are_named_without_their_folders() -> None:
+    runs = [record("fvt", 1, 1.0, arguments={"pairs": pairs}) for pairs in (["tatoeba"], ["/a/b/mine.jsonl"])]
+    told = [setting.told for setting in compare_settings(runs)]
+    assert told == ["pairs ['tatoeba']", "pairs ['mine.jsonl']"]
+
+
 def test_runs_of_another_tokenizer_are_found_and_other_files_named(tmp_path) -> None:
     values = {"dataset": "stories", "init": "fvt", "seed": 1, "report": {}, "runtime": {}, "versions": {},
               "arguments": {"vocab_size": 9, "refine": "tokens2words", "model": "m"},
