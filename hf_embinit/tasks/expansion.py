@@ -46,6 +46,7 @@ TASK = register_task(
             "eval_steps": 20,
             "eval_on_start": True,
             "logging_steps": 20,
+            "logging_nan_inf_filter": False,
             "save_strategy": "no",
             "ddp_find_unused_parameters": False,
         },

@@ -99,6 +99,8 @@ def finish_run(
     write_card(folder, record, manifest=events, samples=samples[:CARD_SAMPLES])
     path = write_record(folder, record)
     lines = ["", record.title]
+    if record.diverged:
+        lines.append("  It diverged: a loss was no finite number. Try a lower --learning_rate.")
     rows = {**record.metrics, "best_epoch": record.best_epoch, **record.runtime}
     width = max(map(len, rows))
     for name, value in rows.items():

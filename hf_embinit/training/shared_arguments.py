@@ -62,8 +62,13 @@ def at_steps() -> dict[str, Any]:
 
 
 def on_this_machine() -> dict[str, Any]:
-    """Settings of the Trainer that do not change a result."""
-    return {"ddp_find_unused_parameters": False, "dataloader_pin_memory": torch.cuda.is_available()}
+    """Settings of the Trainer that do not change a result. A loss that is no number is logged as it is, which
+    transformers would log as the mean of those before it."""
+    return {
+        "ddp_find_unused_parameters": False,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "logging_nan_inf_filter": False,
+    }
 
 
 def default_folder(recipe: str, *parts: str | None, seed: int) -> str:

@@ -366,6 +366,16 @@ def test_a_model_without_a_list_of_layers(folder, bert, tmp_path) -> None:
     assert not list((tmp_path / "run").glob("checkpoint-*"))
 
 
+def test_a_run_that_diverges_says_so(folder, tmp_path) -> None:
+    run = tmp_path / "run"
+    done = classify("--task", str(folder), *SMALL, "--learning_rate", "1e30", "--output_dir", str(run))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "It diverged: a loss was no finite number. Try a lower --learning_rate." in done.stdout
+    record = read_record(run)
+    assert record.diverged and record.history[-1]["train_loss"] is None
+    assert "**It diverged**" in (run / "README.md").read_text(encoding="utf-8")
+
+
 def test_vectors_with_nan(folder, tmp_path) -> None:
     vectors = tmp_path / "v.txt"
     vectors.write_text("".join(f"{word} {'nan' if word == 'plot' else 1} " + "0.5 " * 14 + "2\n" for word in

@@ -214,6 +214,14 @@ def test_who_asks_for_epochs_gets_them(read, recipe, argv, steps) -> None:
     assert read(recipe, *argv)["max_steps"] == steps
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_loss_that_is_no_number_is_logged_unless_one_asks_otherwise(read, name) -> None:
+    assert read(name)["logging_nan_inf_filter"] is False
+    assert read(name, "--logging_nan_inf_filter", "true")["logging_nan_inf_filter"] is True
+    if name == "language_model":
+        assert read(name, "--twin_seeds", "1", "2")["logging_nan_inf_filter"] is False
+
+
 def test_flags_of_examples_that_a_recipe_needs_not_change_nothing(read) -> None:
     plain, given = read("translate"), read("translate", "--do_train", "--do_eval", "True", "--do_predict")
     assert {name for name in plain if given[name] != plain[name]} <= {"distributed_state"}
