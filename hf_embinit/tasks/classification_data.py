@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -177,6 +178,7 @@ def _label_names(train: Dataset, task: str) -> tuple[str, ...]:
         return tuple(train.features["label"].names)
     values = [value for value in train["label"][:] if value is not None]
     if all(isinstance(value, str) for value in values):
+        _refuse_words_among_scores(train["label"][:], task)
         names = tuple(sorted(set(values)))
     elif all(isinstance(value, (bool, int)) for value in values):
         names = tuple(str(i) for i in range(max(map(int, values), default=0) + 1))
@@ -194,6 +196,25 @@ def _label_names(train: Dataset, task: str) -> tuple[str, ...]:
             f"the train split of --task {task} has one label only ({', '.join(names)}): nothing to learn"
         )
     return names
+
+
+def _refuse_words_among_scores(labels: list[str | None], task: str) -> None:
+    """Raises `InvalidArgumentError` where one `NA` among scores would make each score a class."""
+    words = [(row, label) for row, label in enumerate(labels) if label is not None and not _is_number(label)]
+    numbers = [label for label in labels if label is not None and _is_number(label)]
+    if words and len(numbers) >= len(words) and not all(label.strip("+-").isdigit() for label in numbers):
+        row, label = words[0]
+        raise InvalidArgumentError(
+            f"row {row} of the train split of --task {task} has no number: its label is {label!r}, that of "
+            f"others {numbers[0]}; for regression leave such rows out, for classes write all as words"
+        )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _checked(split: Dataset, name: str, task: ClassificationTask) -> Dataset:

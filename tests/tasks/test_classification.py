@@ -222,6 +222,19 @@ def test_a_folder_of_scores_is_regression(tmp_path, caplog) -> None:
     assert "numbers with a point (0.0), so this is regression; write classes as 0, 1, ..." in caplog.text
 
 
+@pytest.mark.parametrize("word", ["NA", "nan", "none"])
+def test_a_word_among_scores_is_no_class(tmp_path, word) -> None:
+    def load(*labels: str) -> tuple[str, ...]:
+        for split in ("train", "dev"):
+            (tmp_path / f"{split}.csv").write_text("text,label\n" + "".join(f"x,{one}\n" for one in labels))
+        return load_classification(str(tmp_path))[0].labels
+
+    with pytest.raises(InvalidArgumentError, match=f"row 3 of the train split .* has no number: .* '{word}'"):
+        load("0.5", "1", "2.5", word)
+    assert load("1", "2", word) == ("1", "2", word)  # stars and a word
+    assert load("v1", word) == tuple(sorted(["v1", word])) and load("0.5", "1") == ()
+
+
 def test_numbers_are_not_smoothed(tmp_path) -> None:
     args = TrainingArguments(str(tmp_path / "o"), label_smoothing_factor=0.1, use_cpu=True, report_to=[])
     for split in ("train", "validation"):
