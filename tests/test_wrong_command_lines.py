@@ -210,6 +210,7 @@ translate.py --max_predict_samples -1 --output_dir o | --max_predict_samples -1:
 translate.py --seed -1 --output_dir o | --seed -1: expected an integer from 0 to 2**32 - 1
 translate.py --learning_rate nan --output_dir o | --learning_rate nan: expected a finite number at least 0
 translate.py --learning_rate -1 --output_dir o | --learning_rate -1.0: expected a finite number at least 0
+translate.py --label_smoothing_factor 1 --output_dir o | --label_smoothing_factor 1.0: expected a number from 0
 translate.py --num_train_epochs -1 --output_dir o | --num_train_epochs -1.0: expected a finite number at least
 translate.py --per_device_train_batch_size 0 --output_dir o | --per_device_train_batch_size 0: expected
 translate.py --metric_for_best_model blue --output_dir o | --metric_for_best_model blue: not measured here
