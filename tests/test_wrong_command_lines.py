@@ -39,6 +39,7 @@ hf-embinit init model --init normal --output_dir o --option std=nan | std='nan':
 hf-embinit init model --init normal --output_dir o --option std=NaN | std=nan: expected a finite number
 hf-embinit init model --init normal --output_dir o --option mean=Infinity | mean=inf: expected a finite number
 hf-embinit init model --init normal --output_dir o --option std | --option std: expected name=value
+hf-embinit init model --init normal --output_dir o --option std=1 --option std=2 | std=2: std is given twice
 hf-embinit init model --init mean --output_dir o | whole tables are made by
 hf-embinit init model --init glove --output_dir o | give vectors= (--vectors) the path of glove.840B.300d.zip
 hf-embinit init model --init pretrained --output_dir o | needs vectors= (--vectors)
@@ -191,6 +192,7 @@ translate.py --init glvoe --output_dir o | Unknown init 'glvoe'. Did you mean: g
 translate.py --init xavier --vectors vectors.txt --output_dir o | --vectors 'vectors.txt' is given, but --init
 translate.py --init normal --init_options std=NaN --output_dir o | std=nan: expected a finite number at least
 translate.py --init_options std=1 --init_options mean=2 --output_dir o | --init_options is given twice
+translate.py --init normal --init_options std=1 std=2 --output_dir o | 'std=2': std is given twice
 translate.py --dataset multi30kk --output_dir o | --dataset 'multi30kk' is no folder, no Hub id
 translate.py --dataset data --output_dir o | data has no test split; give --test_file
 translate.py --source_lang xx --output_dir o | --source_lang 'xx' is not in the train split; it has: de, en
@@ -210,7 +212,7 @@ translate.py --max_predict_samples -1 --output_dir o | --max_predict_samples -1:
 translate.py --seed -1 --output_dir o | --seed -1: expected an integer from 0 to 2**32 - 1
 translate.py --learning_rate nan --output_dir o | --learning_rate nan: expected a finite number at least 0
 translate.py --learning_rate -1 --output_dir o | --learning_rate -1.0: expected a finite number at least 0
-translate.py --label_smoothing_factor 1 --output_dir o | --label_smoothing_factor 1.0: expected a number from 0
+translate.py --label_smoothing_factor 1 --output_dir o | --label_smoothing_factor 1.0: expected a number from
 translate.py --num_train_epochs -1 --output_dir o | --num_train_epochs -1.0: expected a finite number at least
 translate.py --per_device_train_batch_size 0 --output_dir o | --per_device_train_batch_size 0: expected
 translate.py --metric_for_best_model blue --output_dir o | --metric_for_best_model blue: not measured here
@@ -282,6 +284,7 @@ expand_vocab.py --model cut --output_dir o | --model cut cannot be read
 expand_vocab.py --inits nowhere --output_dir o | Unknown init 'nowhere'
 expand_vocab.py --inits mean_cov:scale=NaN --output_dir o | scale=nan: expected a finite number at least 0 or
 expand_vocab.py --inits mean_cov:scale --output_dir o | expected name:option=value
+expand_vocab.py --inits mean_cov:scale=1,scale=2 --output_dir o | scale is given twice: leave one out
 expand_vocab.py --inits zeros mean zeros --output_dir o | init 'zeros' is given twice
 expand_vocab.py --num_new_tokens 0 --output_dir o | --num_new_tokens 0: expected
 train_vectors.py --corpus captions:de --language de | required: --output

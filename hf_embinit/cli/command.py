@@ -65,6 +65,8 @@ def read_options(given: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise CommandLineError(f"--option {text}: expected name=value, such as scale=1e-5")
+        if name in options:
+            raise CommandLineError(f"--option {text}: {name} is given twice: leave one out")
         try:
             options[name] = json.loads(value)
         except ValueError:

@@ -164,6 +164,8 @@ def read_init(text: str, *, purpose: Purpose | None = None) -> tuple[str, dict[s
             raise InvalidArgumentError(
                 f"init {text!r}: expected name:option=value, such as mean_cov:scale=auto"
             )
+        if option in options:
+            raise InvalidArgumentError(f"init {text!r}: {option} is given twice: leave one out")
         try:
             options[option] = json.loads(value)
         except ValueError:

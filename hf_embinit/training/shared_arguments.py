@@ -126,6 +126,8 @@ class InitArguments:
             name, equals, value = text.partition("=")
             if not equals or not name.isidentifier():
                 raise InvalidArgumentError(f"--init_options {text!r}: give name=value, such as mode=rows")
+            if name in options:
+                raise InvalidArgumentError(f"--init_options {text!r}: {name} is given twice: leave one out")
             try:
                 options[name] = json.loads(value)
             except ValueError:
