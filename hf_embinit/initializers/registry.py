@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar, get_type_hints
+from typing import Any, Literal, TypeVar
 
 from ..arguments import check, checked, shown
 from ..errors import InvalidArgumentError
@@ -68,9 +68,20 @@ class Initializer:
         parameters = list(inspect.signature(self.fn).parameters.values())[1:]
         return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
 
+    @property
+    def _hints(self) -> dict[str, Any]:
+        """The annotation of each parameter, also of a callable object and of a `functools.partial`."""
+        try:
+            parameters = inspect.signature(self.fn, eval_str=True).parameters
+        except NameError as error:
+            raise InvalidArgumentError(
+                f"init {self.name!r}: an annotation of its function: {error}; import it where the function is"
+            ) from None
+        return {name: parameter.annotation for name, parameter in parameters.items()}
+
     def check_options(self, options: dict[str, Any]) -> None:
         """Raises `InvalidArgumentError` for an option that is not this initialiser's, or a wrong value."""
-        hints = get_type_hints(inspect.unwrap(self.fn), include_extras=True) if options else {}
+        hints = self._hints if options else {}
         for name, value in options.items():
             if name not in self.options:
                 known = ", ".join(f"{k}={v!r}" for k, v in self.options.items()) or "none"
@@ -83,6 +94,14 @@ class Initializer:
     def __str__(self) -> str:
         also = f" (also {', '.join(self.aliases)})" if self.aliases else ""
         return f"{self.name}{also}: {self.summary} ({self.reference})"
+
+
+def _takes_context(fn: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(fn).bind_partial(None)
+    except (TypeError, ValueError):  # nothing to call, or without a positional argument or any signature
+        return False
+    return True
 
 
 INITIALIZERS: Registry[Initializer] = Registry("init")
@@ -112,8 +131,10 @@ def register_initializer(
             )
 
     def register(fn: F) -> F:
-        if not callable(fn):
-            raise InvalidArgumentError(f"init {name!r} registers {shown(fn)}: expected a function")
+        if not _takes_context(fn):
+            raise InvalidArgumentError(
+                f"init {name!r} registers {shown(fn)}: expected a function of a context"
+            )
         fixed, also = dict(defaults or {}), tuple(aliases)
         record = Initializer(name, fn, summary, reference, purpose, frozenset(needs), fixed, also, pieces)
         INITIALIZERS.add(name, record, also)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from hf_embinit import initializers
@@ -77,6 +79,40 @@ def test_a_new_name_can_be_registered_and_its_options_are_read_from_its_signatur
         registry.INITIALIZERS.remove("test_only")
 
 
+class Scaled:
+    """A callable object with an option."""
+
+    def __call__(self, context, *, width: int = 3):
+        """Makes nothing."""
+
+
+def of_a_width(context, *, width: int = 2):
+    return None
+
+
+def of_no_type(context, *, width: Nowhere = 3):  # type: ignore[name-defined]  # noqa: F821
+    return None
+
+
+@pytest.mark.parametrize("fn", [Scaled(), functools.partial(of_a_width, width=3), of_no_type])
+def test_options_of_every_callable_are_checked(fn) -> None:
+    try:
+        register_initializer("test_only", summary="s", reference="t")(fn)
+        record = get_initializer("test_only")
+        assert record.options == {"width": 3}
+        if fn is of_no_type:
+            with pytest.raises(
+                InvalidArgumentError, match="an annotation of its function: name 'Nowhere' is"
+            ):
+                record.check_options({"width": 4})
+            return
+        record.check_options({"width": 4})
+        with pytest.raises(InvalidArgumentError, match="init 'test_only': width='a': expected an integer"):
+            record.check_options({"width": "a"})
+    finally:
+        registry.INITIALIZERS.remove("test_only")
+
+
 @pytest.mark.parametrize("name", ["", "a:b", "a,b", "a+b", "a=b", "a b", "a\n"])
 def test_names_that_a_command_line_could_not_say(name: str) -> None:
     for names in ({"name": name}, {"name": "fine", "aliases": (name,)}):
@@ -85,5 +121,6 @@ def test_names_that_a_command_line_could_not_say(name: str) -> None:
 
 
 def test_what_is_registered_is_a_function() -> None:
-    with pytest.raises(InvalidArgumentError, match="registers 3: expected a function"):
-        register_initializer("three", summary="s", reference="r")(3)  # type: ignore[type-var]
+    for wrong, said in ((3, "3"), (lambda: None, "<<lambda>>"), (lambda *, width=3: None, "<<lambda>>")):
+        with pytest.raises(InvalidArgumentError, match=f"registers {said}: expected a function of a context"):
+            register_initializer("three", summary="s", reference="r")(wrong)  # type: ignore[type-var]
