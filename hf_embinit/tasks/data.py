@@ -82,7 +82,10 @@ def load_file(path: str | Path) -> Dataset:
 
 
 def load_folder(folder: str | Path, splits: Mapping[str, Sequence[str]] = SPLIT_FILES) -> DatasetDict:
-    """The splits found in a folder of data files, by file stem (`train.jsonl`, `val.jsonl`, ...)."""
+    """The splits found in a folder of data files, by file stem (`train.jsonl`, `val.jsonl`, ...).
+
+    Raises `DataNotFoundError` where there is none, and `InvalidArgumentError` for two files of one split.
+    """
     from datasets import DatasetDict
 
     folder = Path(folder)
@@ -92,6 +95,11 @@ def load_folder(folder: str | Path, splits: Mapping[str, Sequence[str]] = SPLIT_
     for split, stems in splits.items():
         candidates = [folder / f"{stem}{suffix}" for stem in stems for suffix in FORMATS]
         files = [c for c in candidates if c.is_file()]
+        if len(files) > 1:
+            names = " and ".join(file.name for file in files)
+            raise InvalidArgumentError(
+                f"{str(folder)!r} holds {names} for the {split} split: leave one there"
+            )
         if files:
             found[split] = load_file(files[0])
     if not found:

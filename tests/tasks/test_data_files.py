@@ -33,6 +33,14 @@ def test_words_that_pandas_takes_for_missing_are_words(tmp_path: Path, ending: s
     assert rows["de"][:] == ["NA", "null", "x"] and rows["en"][:] == ["None", "nan", None]
 
 
+@pytest.mark.parametrize("other", ["train.csv", "training.jsonl"])
+def test_two_files_of_one_split_are_refused(tmp_path: Path, other: str) -> None:
+    for name in ("train.jsonl", other):
+        write(tmp_path / name, {"text": "a"})
+    with pytest.raises(InvalidArgumentError, match=f"train.jsonl and {other} for the train split: leave one"):
+        load_texts(str(tmp_path))
+
+
 def write(path: Path, *rows: dict) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
