@@ -77,12 +77,15 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         return loaded
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """As in transformers, also for a model that FSDP2 has sharded.
+        """As in transformers, also for a model that FSDP2 has sharded. `AutoModel` loads it without its head.
 
         FSDP2 gives a model a class made by torch; while it is saved it has its own class again, whose code
         and name belong in the folder.
         """
         self._say_what_is_tied()
+        if self._auto_class is not None:  # the code is saved too
+            headless = {"AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel"}
+            self.config.auto_map = (getattr(self.config, "auto_map", None) or {}) | headless
         own = type(self)
         if own.__name__.startswith("FSDP"):
             self.__class__ = own.__bases__[1]

@@ -120,7 +120,8 @@ def test_loads_as_remote_code_where_hf_embinit_is_not_installed(tmp_path):
         model = small(kind, position_encoding="relative")
         model.save_pretrained(folder)
         inputs = inputs_for(kind, tokens(2, 9), tokens(2, 7))
-        torch.save((inputs, model(**inputs).logits), folder / "expected.pt")
+        states = model.model(**inputs).last_hidden_state
+        torch.save((inputs, model(**inputs).logits, states), folder / "expected.pt")
     code = f"""
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -129,9 +130,13 @@ import torch, transformers
 for name in ("Seq2SeqLM", "SequenceClassification", "CausalLM"):
     folder = {str(tmp_path)!r} + "/" + name
     model = getattr(transformers, "AutoModelFor" + name).from_pretrained(folder, trust_remote_code=True)
-    inputs, logits = torch.load(folder + "/expected.pt")
+    base = transformers.AutoModel.from_pretrained(folder, trust_remote_code=True)
+    inputs, logits, states = torch.load(folder + "/expected.pt")
     assert torch.equal(model(**inputs).logits, logits)
+    assert torch.equal(base(**inputs).last_hidden_state, states)
     assert type(model).__module__.startswith("transformers_modules.")
+    model.save_pretrained(folder + "/again")
+    transformers.AutoModel.from_pretrained(folder + "/again", trust_remote_code=True)
 """
     environment = os.environ | {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     run = subprocess.run(
