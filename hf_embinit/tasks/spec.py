@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ..errors import VectorFileError
+from ..errors import DataNotFoundError, VectorFileError
 from ..initializers import get_initializer
 from ..registry import Registry
 from ..tokens import read_vocabulary, token_family, word_candidates
@@ -145,12 +145,16 @@ def given_vectors(
     """
     known = read_vocabulary(tokenizer, "target" if target else "source")
     tokens = word_candidates(known.tokens, token_family(tokenizer), plain=known.added)
-    vectors = load_vectors(given, tokens=tokens, allow_pickle=allow_pickle)
+    flag = "--target_vectors" if target else "--vectors"
+    try:
+        vectors = load_vectors(given, tokens=tokens, allow_pickle=allow_pickle)
+    except DataNotFoundError as error:
+        raise DataNotFoundError(str(error).replace(f"vectors={given!r}", f"{flag} {given!r}", 1)) from error
     bad = vectors.report.get("non_finite")
     if bad:
         raise VectorFileError(
-            f"{'--target_vectors' if target else '--vectors'} {given!r} has NaN or infinity in the rows of "
-            f"{len(bad)} tokens of the text, such as {bad[0]!r}; repair or remove these rows"
+            f"{flag} {given!r} has NaN or infinity in the rows of {len(bad)} tokens of the text, such as "
+            f"{bad[0]!r}; repair or remove these rows"
         )
     return vectors
 

@@ -351,6 +351,15 @@ def test_given_vectors_are_finite_in_the_rows_that_are_read(tmp_path) -> None:
     assert vectors is not None and vectors.tokens == ["good"]
 
 
+def test_vectors_that_are_not_there_are_called_by_their_flag() -> None:
+    words = VanillaTransformerTokenizer.build(["good film"], source_lang="en", min_frequency=1)
+    for flag, target in (("--vectors", False), ("--target_vectors", True)):
+        with pytest.raises(DataNotFoundError, match=rf"^{flag} 'nope.txt' is no file or folder here"):
+            given_vectors("nope.txt", words, target=target)
+    with pytest.raises(DataNotFoundError, match=r"give vectors= \(--vectors\) the path"):
+        given_vectors("glove", words)
+
+
 @pytest.mark.parametrize("init", ["bert", "bert_xavier", "mt5_shuffled", "xavier_t5"])
 def test_an_initialiser_that_names_a_source_never_reads_another(init) -> None:
     """`bert` on an embedded corpus is BERT's vectors or an error, not the corpus's own GloVe."""
