@@ -127,7 +127,7 @@ def test_a_failed_run_is_told_by_the_exit_code_and_foretold_by_a_check(tmp_path:
 def test_the_slurm_script_repeats_the_command(tmp_path: Path) -> None:
     done = run_recipe("reproduce", "table3", "--slurm", "--seeds", "1", "--output_dir", str(tmp_path))
     script = done.stdout[done.stdout.index("#!/bin/bash") :]
-    assert "--array=1-12%16" in script and "table3 --seeds 1" in script and "--slurm" not in script
+    assert "--array=1-14%16" in script and "table3 --seeds 1" in script and "--slurm" not in script
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
