@@ -269,17 +269,20 @@ def test_a_pickle_is_refused_unless_asked_for(model, tmp_path, capsys) -> None:
 
 
 def test_expand_is_expand_vocabulary(model, tmp_path, capsys) -> None:
-    (tmp_path / "words.txt").write_text("aragorn\n\nfrodo\n", encoding="utf-8")
+    (tmp_path / "words.txt").write_text("<aragorn>\n\n<frodo>\n", encoding="utf-8")
     words = ("--tokens_file", tmp_path / "words.txt", "--init", "subword_mean")
     code, out, err = embinit(capsys, "expand", model, *words, "--output_dir", tmp_path / "o", "--json")
     assert code == 0, err
     found = json.loads(out)
     before, reader = load(model)
-    expected = hf_embinit.expand_vocabulary(before, reader, ["aragorn", "frodo"], init="subword_mean")
+    expected = hf_embinit.expand_vocabulary(before, reader, ["<aragorn>", "<frodo>"], init="subword_mean")
     assert found["shift"] is None
-    assert found["bound"] == expected.bound and [t["token"] for t in found["tokens"]] == ["aragorn", "frodo"]
+    assert found["bound"] == expected.bound and [t["token"] for t in found["tokens"]] == [
+        "<aragorn>",
+        "<frodo>",
+    ]
     after, saved_reader = load(tmp_path / "o")
-    assert saved_reader.convert_tokens_to_ids(["aragorn", "frodo"]) == expected.token_ids
+    assert saved_reader.convert_tokens_to_ids(["<aragorn>", "<frodo>"]) == expected.token_ids
     assert torch.equal(after.get_input_embeddings().weight, before.get_input_embeddings().weight)
     assert torch.equal(after.cls.predictions.bias, before.cls.predictions.bias)
     words = (*words, "--output_dir", tmp_path / "measured", "--measure", "--json")
@@ -289,7 +292,7 @@ def test_expand_is_expand_vocabulary(model, tmp_path, capsys) -> None:
     assert shift["kl_mean"] == pytest.approx(expected.shift.kl_mean, abs=1e-6)
     for file in ("model.safetensors", "config.json", "tokenizer.json"):
         assert (tmp_path / "measured" / file).read_bytes() == (tmp_path / "o" / file).read_bytes()
-    code, out, _ = embinit(capsys, "expand", model, "--tokens", "aragorn", "--dry_run")
+    code, out, _ = embinit(capsys, "expand", model, "--tokens", "<aragorn>", "--dry_run")
     assert code == 0 and out.startswith("would add 1 tokens by mean")
 
 

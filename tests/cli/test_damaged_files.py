@@ -57,6 +57,6 @@ def test_an_index_with_damaged_metadata_is_written_anew(
     model.save_pretrained(sharded, max_shard_size="10KB")
     index = sharded / "model.safetensors.index.json"
     index.write_text(json.dumps({**json.loads(index.read_text()), "metadata": "x"}))
-    code, _, err = embinit(capsys, "expand", sharded, "--tokens", "zyxomma", "--output_dir", tmp_path / "out")
+    code, _, err = embinit(capsys, "expand", sharded, "--tokens", "<zyx>", "--output_dir", tmp_path / "out")
     assert code == 0, err
     assert load(tmp_path / "out")[0].config.vocab_size == model.config.vocab_size + 1

@@ -95,9 +95,9 @@ def test_merge_says_what_an_adapter_lacks(trained, tmp_path, capsys) -> None:
     saved = {"target_modules": ["c_attn"], "modules_to_save": ["wte"], "fan_in_fan_out": True}
     get_peft_model(grown, LoraConfig(task_type="CAUSAL_LM", **saved)).save_pretrained(tmp_path / "alone")
     for adapter, said in (
-        ("cut", "cut cannot be loaded onto this base (Error while deserializing header"),
+        ("cut", "cut/adapter_model.safetensors cannot be read: Error while deserializing header"),
         ("without rows", "without rows has embinit.json and no embinit.safetensors: it is not complete"),
-        ("newer", "newer cannot be loaded onto this base (it lacks 'NOPE'): give an adapter's folder"),
+        ("newer", "newer cannot be put on base: it lacks 'NOPE'. base is changed by now: load it anew"),
         (
             "alone",
             "): it was trained on a base with more rows: have its program call hf_embinit.save_vocabulary",
