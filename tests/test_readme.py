@@ -131,7 +131,7 @@ def multi30k_of_20_epochs() -> dict[str, dict[int, dict]]:
         record = json.loads(path.read_text(encoding="utf-8"))
         arguments = record["arguments"]
         plain = not arguments["freeze_embeddings"] and arguments["position_encoding"] == "sinusoidal"
-        plain = plain and not arguments.get("init_options")
+        plain = plain and not arguments.get("init_options") and arguments.get("position_scale", 1.0) == 1.0
         if plain and arguments["num_train_epochs"] == 20 and record["best_epoch"] > 1:
             assert record["seed"] not in found[record["init"]]
             found[record["init"]][record["seed"]] = record

@@ -163,6 +163,19 @@ def in_percent(found):
         ("SST-2, frozen", "Acc", "turned-0.1 - xavier-0.1", "by +5.4 (4.0 to 6.8)"),
         ("SST-2, frozen", "Acc", "turned-0.1 - emptied-0.1", "told apart (-0.2, -1.8 to 1.4)"),
         ("SST-2, frozen", "Acc", "anti-0.1 - glove-0.1", "3.6 behind the control (1.7 to 5.4)"),
+        ("SST-2, trained", "Acc", "glove_xavier-0.5 - glove-0.5", "by 8.4 at half (5.3 to 11.6)"),
+        ("SST-2, trained", "Acc", "glove_xavier-0.1 - glove-0.1", "8.6 at a tenth (2.3 to 14.8)"),
+        ("SST-2, trained", "Acc", "cut-0.1 - xavier-0.1", "told above `xavier` (+0.7, 0.0 to 1.4)"),
+        ("SST-2, trained", "Acc", "glove_xavier-0.2 - glove-0.2", "8.5 at a fifth (6.5 to 10.5)"),
+        ("SST-2, frozen", "Acc", "random-0.5 - cut-0.5", "a random turn is 4.8 below it (4.3 to 5.4)"),
+        ("SST-2, frozen", "Acc", "anti-0.5 - cut-0.5", "control 2.8 below it (0.2 to 5.3)"),
+        ("SST-2, frozen", "Acc", "glove_xavier-0.2 - glove-0.2", "3.6 above them (1.1 to 6.0)"),
+        (
+            "SST-2, frozen",
+            "Acc",
+            "cut-0.2 - glove-0.2",
+            "emptied without a turn 3.8 (1.8 to 5.9)",
+        ),
         ("Multi30k, frozen", "BLEU", "emptied-1 - glove_xavier-1", "+0.29 BLEU (-0.07 to 0.66)"),
         ("Multi30k, frozen", "BLEU", "anti-1 - glove_xavier-1", "0.44 behind `glove_xavier` (0.15 to 0.74)"),
         ("Multi30k, frozen", "BLEU", "anti-1 - emptied-1", "0.74 behind `glove_orthogonal` (0.64 to 0.84)"),
@@ -348,21 +361,30 @@ def test_runs_of_sst2_in_both_precisions_say_what_the_page_says(arm, against, ha
 
 
 @pytest.mark.parametrize(
-    ("arm", "factor", "against", "since", "quoted"),
+    ("frozen", "arm", "factor", "against", "since", "quoted"),
     [
-        ("emptied", 0.1, "emptied", 1.0, "gains 5.6 from factor 1 to 0.1 (1.0 to 10.2)"),
-        ("xavier", 0.2, "xavier", 1.0, "`xavier` 11.5 to 0.2 (8.7 to 14.4)"),
-        ("emptied", 0.1, "plain", None, "(`glove_orthogonal` +0.8, -1.8 to 3.4)"),
-        ("random", 1.0, "random", 0.5, "lose 2.1 at half the length (0.8 to 3.4)"),
+        (True, "emptied", 0.1, "emptied", 1.0, "gains 5.6 from factor 1 to 0.1 (1.0 to 10.2)"),
+        (True, "turned", 0.1, "turned", 1.0, "turning only 5.2 (2.6 to 7.8)"),
+        (True, "xavier", 0.2, "xavier", 1.0, "`xavier` 11.5 to 0.2 (8.7 to 14.4)"),
+        (True, "emptied", 0.1, "plain", None, "(`glove_orthogonal` +0.8, -1.8 to 3.4)"),
+        (True, "random", 1.0, "random", 0.5, "lose 2.1 at half the length (0.8 to 3.4)"),
+        (True, "raw", 0.1, "raw", 1.0, "(at a tenth -1.3, -9.4 to 6.9)"),
+        (False, "cut", 1.0, "cut", 0.5, "lose, 1.0 at half the length (0.5 to 1.4)"),
+        (False, "cut", 1.0, "cut", 0.2, "and 1.2 at a fifth (0.2 to 2.2)"),
     ],
 )
-def test_shorter_positions_help_frozen_tables_on_sst2(arm, factor, against, since, quoted):
-    found = on_sst2(frozen=True)
-    turned = ("glove_orthogonal", ["turn=random", "empty=false"], "sinusoidal")
-    arms = SST2 | {"xavier": ("xavier", None, "sinusoidal"), "random": turned}
+def test_what_the_length_of_positions_changes_on_sst2(frozen, arm, factor, against, since, quoted):
+    found = on_sst2(frozen=frozen)
+    arms = SST2 | {
+        "xavier": ("xavier", None, "sinusoidal"),
+        "raw": ("glove", None, "sinusoidal"),
+        "random": ("glove_orthogonal", ["turn=random", "empty=false"], "sinusoidal"),
+        "cut": ("glove_orthogonal", ["turn=none"], "sinusoidal"),
+    }
     theirs = (*arms[against][:2], "sinusoidal" if since else "none")
     ours, theirs = found[str(arms[arm]), factor], found[str(theirs), since]
-    gained = [ours[run] - theirs[run] for run in sorted(ours.keys() & theirs.keys())]
+    runs = [run for run in sorted(ours.keys() & theirs.keys()) if frozen or not run[0]]
+    gained = [ours[run] - theirs[run] for run in runs]
     low, high = t_interval(gained)
     said = [
         float(n) for n in re.findall(r"[-+]?\d+\.\d", quoted.replace(" to 0.1", "").replace(" to 0.2", ""))
