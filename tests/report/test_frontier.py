@@ -493,21 +493,34 @@ def test_rotary_positions_are_learnt_from_faster_on_multi30k():
     assert "with added sines it takes {}, {} and {}.".format(*of["sinusoidal"]) in page
 
 
-def lost_by_shortening(init, options, *, trained, to, since=1.0, data="captions"):
+def test_half_the_length_harms_trained_multi30k_in_loss_alone():
+    said = []
+    for metric in ("test_bleu_tokenized", "validation_loss"):
+        low, mean, high = lost_by_shortening(
+            "glove_xavier", None, trained=True, to=0.5, data="multi30k", metric=metric, seeds=2
+        )
+        said.append((-mean, -high, -low))
+    (bleu, loss) = said
+    quoted = "change `glove_xavier` by {:+.2f} BLEU ({:.2f} to {:.2f}) and {:+.3f} nats ({:.3f} to {:.3f})"
+    assert bleu[1] < 0 < bleu[2] and loss[1] > 0
+    assert quoted.format(*bleu, *loss) in pages()
+
+
+def lost_by_shortening(
+    init, options, *, trained, to, since=1.0, data="captions", metric="test_bleu_tokenized", seeds=3
+):
     """The t interval and the mean of what is lost in BLEU, over seeds: low, mean, high."""
     runs, scores = COMMITTED.parent / "reproduce" / "runs" / "translate", {since: {}, to: {}}
     for file in runs.glob(f"{data}-words-{init}-seed*/results.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
         given = record["arguments"]
-        if data == "multi30k" and given["num_train_epochs"] != 20:
+        if data == "multi30k" and (given["num_train_epochs"] != 20 or given["max_steps"] != -1):
             continue
         sines = given["position_encoding"] == "sinusoidal" and given.get("position_scale", 1.0) in scores
         if sines and given["freeze_embeddings"] != trained and given["init_options"] == options:
-            scores[given.get("position_scale", 1.0)][record["seed"]] = record["metrics"][
-                "test_bleu_tokenized"
-            ]
+            scores[given.get("position_scale", 1.0)][record["seed"]] = record["metrics"][metric]
     lost = [scores[since][seed] - score for seed, score in scores[to].items()]
-    assert len(lost) == 3
+    assert len(lost) == seeds
     low, high = t_interval(lost)
     return low, statistics.fmean(lost), high
 
