@@ -51,8 +51,8 @@ def train_new_rows_only(
     `InvalidArgumentError` for ids that the model lacks, and for a model inside DistributedDataParallel, which
     is to be wrapped afterwards; `UnsupportedModelError` for tables on the meta device or sharded by ZeRO-3. A
     model that FSDP2 shards is sharded first. The first step of a schedule-free optimizer raises it, too: its
-    `eval()` moves rows. A deep copy or a pickle of `model` has parameters of its own,
-    whose old rows are trained too: call this on the copy.
+    `eval()` moves rows. A deep copy or a pickle of `model` has parameters of its own, whose old rows are
+    trained too: call this on the copy.
 
     An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
     `load_adapter` brings both back; so does, as long as this lasts, that model's own `load_adapter`, by which

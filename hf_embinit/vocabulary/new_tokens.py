@@ -166,24 +166,23 @@ def _check_longer_words(tokenizer: Any, extended: Any, tokens: Sequence[str | Ad
         word: token for token in tokens if (word := str(token).strip())[0].isalnum() and word[-1].isalnum()
     }
     texts = [f"a {word} a{word} {word}s a" for word in words]
-    before, after = _read_back(tokenizer, texts), _read_back(extended, texts)
+    before, after = read_back(tokenizer, texts), read_back(extended, texts)
     for (word, token), text, old, new in zip(words.items(), texts, before, after, strict=True):
         if old.lower() != text.lower() or new.lower() == text.lower():
             continue
         instead = (
-            "this tokenizer takes what follows an added token for another word: leave out words that begin"
+            "this tokenizer takes what follows it for another word: leave out words that begin longer ones"
         )
-        instead += " longer ones"
-        for form, tried in (
-            (AddedToken(word, single_word=True), text),
-            (AddedToken(f" {word}", normalized=False), f"a {word} a{word} a"),
+        for spelled, option, tried in (
+            (word, "single_word", text),
+            (f" {word}", "normalized", f"a {word} a{word} a"),
         ):
+            value = option == "single_word"
             copy = copy_tokenizer(tokenizer)
-            copy.add_tokens([form])
-            kept = _read_back(copy, [tried])[0].lower() == tried.lower()
-            if kept and _read_back(extended, [tried])[0].lower() != tried.lower():
-                options = "normalized=False" if form.single_word is False else "single_word=True"
-                instead = f"AddedToken({form.content!r}, {options}) keeps {tried!r}"
+            copy.add_tokens([AddedToken(spelled, **{option: value})])
+            kept = read_back(copy, [tried])[0].lower() == tried.lower()
+            if kept and read_back(extended, [tried])[0].lower() != tried.lower():
+                instead = f"AddedToken({spelled!r}, {option}={value}) keeps {tried!r}"
                 break
         _warn(
             f"with the token {str(token)!r} a text does not come back: {text!r} is read as {new!r}; {instead}"
@@ -191,7 +190,8 @@ def _check_longer_words(tokenizer: Any, extended: Any, tokens: Sequence[str | Ad
         return
 
 
-def _read_back(tokenizer: Any, texts: Sequence[str]) -> list[str]:
+def read_back(tokenizer: Any, texts: Sequence[str]) -> list[str]:
+    """What a tokenizer writes for the ids that it gives each text."""
     return [str(tokenizer.decode(ids)).strip() for ids in split_texts(tokenizer, texts)]
 
 

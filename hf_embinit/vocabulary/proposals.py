@@ -13,6 +13,7 @@ from tokenizers import AddedToken
 from ..arguments import Count, Pattern, Tokenizer, checked
 from ..errors import InvalidArgumentError
 from ..tokens import copy_tokenizer
+from .new_tokens import read_back
 
 _PROBE = "qzxjkv"
 """A word that no vocabulary has, to see how a tokenizer treats one that is added."""
@@ -79,17 +80,15 @@ def _spelling(tokenizer: Any) -> tuple[Any, bool]:
         lambda w: AddedToken(w),
         lambda w: AddedToken(f" {w}", normalized=False),
     ]
-    whole, within = f"the {_PROBE} and {_PROBE} end", f"the {_PROBE}ing un{_PROBE} end"
+    whole = f"the {_PROBE} and {_PROBE} end"
+    texts = [whole, f"the {_PROBE}ing un{_PROBE} end"]
+    before = read_back(tokenizer, texts)
 
     def rank(form: Any) -> tuple[bool, bool, int]:
         tried = copy_tokenizer(tokenizer)
         tried.add_tokens([form(_PROBE)])
-        as_before = [_read_back(tried, text) == _read_back(tokenizer, text) for text in (whole, within)]
-        return not as_before[0], not as_before[1], len(tried(whole, add_special_tokens=False)["input_ids"])
+        changed = [a != b for a, b in zip(read_back(tried, texts), before, strict=True)]
+        return changed[0], changed[1], len(tried(whole, add_special_tokens=False)["input_ids"])
 
     best = min(forms, key=rank)
     return best, rank(best)[1]
-
-
-def _read_back(tokenizer: Any, text: str) -> str:
-    return str(tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]))
