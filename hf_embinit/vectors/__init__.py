@@ -11,6 +11,7 @@ from .glove import train_glove
 from .pretrained_vectors import PretrainedVectors, rows_digest
 from .provenance import check_taken
 from .sources import SOURCES, load_vectors
+from .static_embeddings import is_static_embedding
 from .token_strings import has_tokenizer
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "PretrainedVectors",
     "check_taken",
     "has_tokenizer",
+    "is_static_embedding",
     "load_vectors",
     "read_embedding_table",
     "read_vectors",

@@ -17,6 +17,7 @@ from ..errors import DataNotFoundError, InvalidArgumentError, UnsupportedModelEr
 from ..foreign import read_json, reading
 from ..hub import hub_file, hub_snapshot
 from .pretrained_vectors import PretrainedVectors, rows_digest
+from .static_embeddings import MODEL2VEC, MODULES, first_module, row_of_each_token
 from .table_names import find_table
 from .token_strings import TOKENIZER_FILES, read_token_strings
 
@@ -42,8 +43,9 @@ def read_embedding_table(
     are no safetensors; it is loaded with `weights_only=True`. `revision` is a branch, tag or commit.
 
     Rows come in the order of their ids, or of `tokens` if given. Rows without a token (a padded vocabulary)
-    are left out. `report`: `table`, `file`, `dtype`, `rows` (of the tensor), `rows_without_token`,
-    `tokens_without_row`, `special_tokens`, `asked`, `found`.
+    are left out. Static embeddings (Model2Vec's, sentence-transformers') are checkpoints, too: a row is what
+    they average for its token. `report`: `table`, `file`, `dtype`, `rows` (of the tensor, or tokens of static
+    embeddings), `rows_without_token`, `tokens_without_row`, `special_tokens`, `asked`, `found`.
 
     Raises `DataNotFoundError` for a checkpoint that is not there or has no config, weights or tokenizer;
     `VectorFileError` for a file of it that is damaged;
@@ -56,34 +58,23 @@ def read_embedding_table(
             f"{name!r} is a file: load_vectors reads files of vectors and of GGUF; give the folder of any "
             f"other model"
         )
-    commit = None
-    if folder.is_dir():
-        if revision is not None:
-            raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder.")
-
-        def fetch(file: str) -> Path | None:
-            return folder / file if (folder / file).is_file() else None
-    else:
-        patterns = ["config.json", "*.index.json", *TOKENIZER_FILES]
-        folder = hub_snapshot(name, patterns, revision=revision, way_out=_WAY_OUT)
-        commit = folder.name
-
-        def fetch(file: str) -> Path | None:
-            return hub_file(name, file, revision=commit, way_out=_WAY_OUT)
-
-    config = _read_json(folder / "config.json", name)
-    weights = _open_weights(folder, fetch, name, allow_pickle, commit is not None)
+    place = _find_place(name, folder, revision)
+    config = {} if place.static else _read_json(place.folder / "config.json", name)
+    weights = _open_weights(place, name, allow_pickle)
     with reading(name):
         chosen = find_table(weights.files, weights.shape, config, name, table)
         tensor = weights.tensor(chosen)
     _require_numbers(tensor, chosen, name, weights.files)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if chosen == MODEL2VEC:
+        tensor = row_of_each_token(tensor, weights.files, weights.tensor, name)
     side: Literal["source", "target"] = "target" if "decoder" in chosen.split(".") else "source"
-    by_id, family, special_tokens = read_token_strings(folder, side)
+    by_id, family, special_tokens = read_token_strings(place.folder, side)
     ids = sorted(index for index in by_id if index < len(tensor))
     report: dict[str, Any] = {
         "table": chosen,
         "file": weights.files[chosen],
-        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "dtype": dtype,
         "rows": len(tensor),
         "rows_without_token": len(tensor) - len(ids),
         "tokens_without_row": len(by_id) - len(ids),
@@ -97,7 +88,42 @@ def read_embedding_table(
     with reading(f"{chosen} of {name}"):
         matrix = tensor[torch.tensor(ids, dtype=torch.long)].to(torch.float32)
     kept = [by_id[index] for index in ids]
-    return PretrainedVectors(kept, matrix, name, family, commit, rows_digest(kept, matrix), report)
+    return PretrainedVectors(kept, matrix, name, family, place.commit, rows_digest(kept, matrix), report)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a checkpoint is: its folder, a function that gives a file of it, and the commit, of the Hub."""
+
+    folder: Path
+    fetch: Callable[[str], Path | None]
+    commit: str | None
+    static: bool
+    """Whether it is a static embedding, which needs no `config.json`."""
+
+
+def _find_place(name: str, folder: Path, revision: str | None) -> _Place:
+    """Older saves of sentence-transformers keep the model in the folder of their first module."""
+    commit = None
+    patterns = ["config.json", MODULES, "*.index.json", *TOKENIZER_FILES]
+    if folder.is_dir():
+        if revision is not None:
+            raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder.")
+    else:
+        folder = hub_snapshot(name, patterns, revision=revision, way_out=_WAY_OUT)
+        commit = folder.name
+    module, static = first_module(folder)
+    inner = folder / ("" if (folder / "config.json").is_file() else module)
+    if commit is None:
+        return _Place(inner, lambda file: inner / file if (inner / file).is_file() else None, None, static)
+    if inner != folder:
+        hub_snapshot(name, [f"{module}/{one}" for one in patterns], revision=commit, way_out=_WAY_OUT)
+
+    def fetch(file: str) -> Path | None:
+        path = (inner / file).relative_to(folder).as_posix()
+        return hub_file(name, path, revision=commit, way_out=_WAY_OUT)
+
+    return _Place(inner, fetch, commit, static)
 
 
 def _require_numbers(tensor: Tensor, chosen: str, name: str, names: Iterable[str]) -> None:
@@ -166,9 +192,9 @@ class _Pickles:
         return tensor
 
 
-def _open_weights(
-    folder: Path, fetch: Callable[[str], Path | None], where: str, allow_pickle: bool, on_hub: bool
-) -> _Safetensors | _Pickles:
+def _open_weights(place: _Place, where: str, allow_pickle: bool) -> _Safetensors | _Pickles:
+    folder, fetch = place.folder, place.fetch
+
     def path_of(file: str) -> Path:
         path = fetch(file)
         if path is None:
@@ -189,7 +215,7 @@ def _open_weights(
         if (single := fetch(_PICKLE)) is not None:
             tensors = _load_pickle(single)
             return _Pickles({name: _PICKLE for name in tensors if isinstance(name, str)}, path_of)
-    elif on_hub or index.is_file() or (folder / _PICKLE).is_file():
+    elif place.commit is not None or index.is_file() or (folder / _PICKLE).is_file():
         raise InvalidArgumentError(
             f"{where} has no {_SAFETENSORS}. A pickle ({_PICKLE}) is read only with allow_pickle=True: give "
             "that if you trust its author, or a revision= with safetensors (often 'refs/pr/<number>')."

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
+from .static_embeddings import MODEL2VEC
 
 _MODULES = (
     "shared",
@@ -87,7 +88,7 @@ def _module(name: str) -> str:
 
 
 def _named(names: Iterable[str]) -> list[str]:
-    return [name for name in names if _module(name) in _MODULES]
+    return [name for name in names if _module(name) in _MODULES or name == MODEL2VEC]
 
 
 def _one(found: list[str], candidates: Mapping[str, tuple[int, ...]], where: str) -> str:

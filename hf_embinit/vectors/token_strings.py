@@ -74,7 +74,10 @@ def _token_strings(
         tokens[index] = token
     for index in shared:  # a compacted vocabulary gives the unknown token's id to dropped pieces
         tokens[index] = tokenizer.convert_ids_to_tokens(index)
-    return tokens, token_family(tokenizer), list(tokenizer.all_special_tokens)
+    special = list(tokenizer.all_special_tokens)
+    if not special:  # a tokenizer.json without the configuration that says which one is which
+        special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return tokens, token_family(tokenizer), special
 
 
 def _load(folder: Path) -> Any:

@@ -15,7 +15,7 @@ from ...hub import hub_snapshot, load_pretrained_tokenizer, model_class
 from ...resize import fill_report
 from ...rows import RowRequest, make_rows
 from ...tables import INDEX, SMALL_FILES, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
-from ...vectors import has_tokenizer, read_weight_map
+from ...vectors import has_tokenizer, is_static_embedding, read_weight_map
 from ..adapters import bare_tables
 from . import adapter, loading, rows, sizes, tokens
 from .case import Case, case_of_files, files_of_tables
@@ -185,6 +185,9 @@ def _case_of_folder(
         message, advice = f"{folder} cannot be loaded: {line}", "Save the model again"
         if not trust_remote_code and _asks_for_trust(error):
             message, advice = _own_code(str(folder))
+        elif is_static_embedding(folder):
+            message = f"{folder} holds static embeddings, a table without a model: nothing else was looked at"
+            advice = "Give it as vectors=, or to hf-embinit analyze"
         found.append(Finding("error", "cannot_be_loaded", message, advice))
     return None
 
