@@ -23,12 +23,16 @@ class InvalidArgumentError(EmbinitError, ValueError):
 
 
 class UnknownNameError(EmbinitError, KeyError):
-    """A name that is in no registry; the message suggests the nearest ones."""
+    """A name that is in no registry; the message suggests the nearest ones, and where options belong."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         known = sorted(known)
         close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
         hint = f" Did you mean: {', '.join(close)}?" if close else ""
+        stem, colon, option = name.partition(":")
+        if colon and stem in known:  # as recipes take it
+            option = option.partition(",")[0] or "name=value"
+            hint = f" Give {stem!r} its options apart, as arguments or by --option {option}."
         self.message = f"Unknown {kind} {name!r}.{hint} Available: {', '.join(known) or 'none'}."
         super().__init__(self.message)
 

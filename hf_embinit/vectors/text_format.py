@@ -190,6 +190,8 @@ class _TextReader:
     def _detect_layout(self) -> _Layout:
         """D, header and start. D is the width of most of the first rows, since tokens may hold spaces."""
         head = self.head
+        if head.startswith((b"\xff\xfe", b"\xfe\xff")) and b"\0" in head:
+            raise self._error(1, "the file is UTF-16: convert it, as by iconv -f utf-16 -t utf-8")
         bom = 3 if head.startswith(b"\xef\xbb\xbf") else 0
         lines = head[bom:].split(b"\n", _HEAD_LINES + 1)[: _HEAD_LINES + 1]
         if len(lines) > 1 and not (self.whole and len(lines) <= _HEAD_LINES):

@@ -6,7 +6,7 @@ import contextlib
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -287,6 +287,8 @@ class _Side:
             given=request.given,
             seed=request.seed,
         )
+        if all(table.role != "output" for table in self.own):  # tied: there are no other rows to explain
+            self.recipe = replace(self.recipe, output=self.recipe.input)
         self.steps = self.recipe.input.counts()
         drawn = self.steps.get("random", 0) + self.steps.get("mean", 0) + self.steps.get("copied", 0)
         if drawn == len(self.new):

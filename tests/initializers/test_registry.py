@@ -51,6 +51,13 @@ def test_unknown_name_suggests_the_nearest() -> None:
     assert "Available: " in str(error.value)
 
 
+def test_options_in_the_name_are_told_apart() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"Give 'mean_cov' its options apart, .* --option scale=auto\."
+    ):
+        get_initializer("mean_cov:scale=auto,seed=1")
+
+
 def test_an_unknown_name_is_answered_with_names_that_serve_its_purpose() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean: subword_mean") as error:
         get_initializer("subword", purpose="rows")

@@ -485,6 +485,13 @@ def test_real_files(
         assert torch.equal(row, torch.tensor(np.array(expected[word], dtype=np.float64)).float())
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_called_by_its_name(encoding: str, tmp_path: Path) -> None:
+    text = "\ufeff" * (encoding != "utf-16") + "das 1 2\nfür 3 4\n"
+    with pytest.raises(VectorFileError, match="line 1: the file is UTF-16: convert it, as by iconv"):
+        read_vectors(write(tmp_path, text.encode(encoding)))
+
+
 def test_tokens_that_are_not_utf_8_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     latin = "das 1 2\nfür 3 4\nüber 5 6\n".encode("latin1")
     vectors = read_vectors(write(tmp_path, latin), ["das", "für"])

@@ -132,6 +132,16 @@ def test_an_untied_output_has_pieces_of_its_own_pooled_apart() -> None:
     assert report.options == options
 
 
+def test_a_tied_output_is_explained_by_the_rows_that_it_has(tmp_path: Path) -> None:
+    m, old = made("bert")
+    options = {"input_pooling": "last", "output_pooling": "first"}
+    report = hf_embinit.replace_tokenizer(m, old, tokenizer("wordpiece", 600), "fvt", **options)
+    side = report.sides["shared"]
+    i = int((side.recipe.input.step == Step.PIECES).nonzero()[-1])
+    assert side.explain(i, "output") == side.explain(i, "input")
+    assert len(report.save(tmp_path)) == 1
+
+
 @pytest.mark.parametrize(
     ("pooling", "expected"),
     [
