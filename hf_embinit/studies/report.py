@@ -152,15 +152,19 @@ def _draw_curves(study: Study, scores: list[Scores], path: Path) -> bool:
 
 
 def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
+    """A group of bars for each box; of a study with several columns, for each box of each column."""
     title = study.file.figure["value"]
     groups: dict[str, dict[str, tuple[float, float | None, float | None]]] = {}
+    columns = labels(study.columns)
     for s in scores:
         i = next((i for i, value in enumerate(s.cell.values) if value.title == title), None)
         if i is not None and s.by_seed[i]:
             numbers = list(s.by_seed[i].values())
             sd = statistics.stdev(numbers) if len(numbers) > 1 else None
             part = study.rows[s.cell.row]
-            groups.setdefault(part.box, {})[part.title] = (statistics.fmean(numbers), sd, s.cell.paper[i][0])
+            parts = [part.box, columns[s.cell.column] if len(columns) > 1 else ""]
+            group = groups.setdefault("\n".join(filter(None, parts)), {})
+            group[part.title] = (statistics.fmean(numbers), sd, s.cell.paper[i][0])
     if groups:
         plot_bars(groups, path, label=title, legend=study.file.figure.get("legend"), title=study.title)
     return bool(groups)

@@ -6,10 +6,12 @@ them. `embinit.json` and `embinit.safetensors` say so, and `load_adapter` grows 
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -97,10 +99,11 @@ def load_adapter(
     Raises:
         DataNotFoundError: `adapter` has no vocabulary with it, or no weights.
         InvalidArgumentError: that vocabulary is of an adapter saved there before, `base` has another size,
-            other old rows or another manifest, or PEFT cannot put the adapter on it: then alone is `base`
-            changed, and the error says so.
+            other old rows or another manifest, a name in `options` is misspelt, or PEFT cannot put the adapter
+            on it: then alone is `base` changed, and the error says so.
         UnsupportedModelError: an opened `base`, and an adapter that is more than one sum for each tensor.
     """
+    _refuse_misspelt(options)
     manifest, rows = read_vocabulary(adapter, revision, subfolder)
     grow(base, manifest, rows, str(adapter))
     base = unwrap(base)
@@ -118,6 +121,16 @@ def load_adapter(
     check_nothing_left_out(model, adapter, revision, subfolder)
     carry_vocabulary(model)
     return model
+
+
+def _refuse_misspelt(options: Iterable[str]) -> None:
+    """Raises `InvalidArgumentError` for what is nearly an argument of PEFT's, which takes all it is given."""
+    from peft import PeftModel
+
+    known = inspect.signature(PeftModel.from_pretrained).parameters
+    for name in options:
+        if name not in known and (close := difflib.get_close_matches(name, known, 1, 0.85)):
+            raise InvalidArgumentError(f"{name}= is no argument of load_adapter: did you mean {close[0]}=?")
 
 
 @checked

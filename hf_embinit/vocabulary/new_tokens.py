@@ -150,13 +150,13 @@ def _check_use(extended: Any, id_of: dict[str, int]) -> None:
         text, instead = unused[0], extended.tokenize(unused[0])
         raise InvalidArgumentError(
             f"the tokenizer would never produce the new token {text!r} but makes {instead} of it: "
-            f"give the token as its normaliser writes it, or AddedToken({text!r}, normalized=False)"
+            f"give the token as its normaliser writes it, or {_added(text, 'normalized', False)}"
         )
     if apart:
         text, instead = apart[0], extended.tokenize(f"a{apart[0]}")
         _warn(
             f"the token {text!r} is found after a blank, and not after a letter, where the tokenizer makes "
-            f"{instead[1:]} of it: AddedToken({text!r}, normalized=False) is found anywhere"
+            f"{instead[1:]} of it: {_added(text, 'normalized', False)} is found anywhere"
         )
 
 
@@ -182,12 +182,17 @@ def _check_longer_words(tokenizer: Any, extended: Any, tokens: Sequence[str | Ad
             copy.add_tokens([AddedToken(spelled, **{option: value})])
             kept = read_back(copy, [tried])[0].lower() == tried.lower()
             if kept and read_back(extended, [tried])[0].lower() != tried.lower():
-                instead = f"AddedToken({spelled!r}, {option}={value}) keeps {tried!r}"
+                instead = f"{_added(spelled, option, value)} keeps {tried!r}"
                 break
         _warn(
             f"with the token {str(token)!r} a text does not come back: {text!r} is read as {new!r}; {instead}"
         )
         return
+
+
+def _added(token: str, option: str, value: bool) -> str:
+    """How a token is given with an option, in Python and in a file."""
+    return f"AddedToken({token!r}, {option}={value}) ({option}: {str(value).lower()} in a --tokens_file)"
 
 
 def read_back(tokenizer: Any, texts: Sequence[str]) -> list[str]:

@@ -190,6 +190,16 @@ def test_rows_of_one_title_are_told_apart_in_figures(toy, monkeypatch, tmp_path,
         assert (lines or [tick.get_text() for tick in ax.get_yticklabels()]) == drawn_rows
 
 
+def test_bars_of_several_columns_are_groups_of_their_own(finished, monkeypatch, tmp_path) -> None:
+    drawn: list[dict[str, dict[str, tuple[float, float, float]]]] = []
+    monkeypatch.setattr(study_report, "plot_bars", lambda groups, path, **words: drawn.append(groups))
+    study, launch = finished
+    study.file.figure = {"kind": "bars", "value": "BLEU"}
+    study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    means = {group: {bar: value[0] for bar, value in of.items()} for group, of in drawn[0].items()}
+    assert means == {"One\nA": {"Low": 11.5, "High": 31.5}, "One\nB": {"Low": 21.5, "High": 41.5}}
+
+
 @pytest.mark.parametrize("figure", ["metric: validation_acuracy", "metric: acc, x: epohc"])
 def test_curves_of_what_no_run_has_are_no_figure_and_a_word(finished, tmp_path, figure) -> None:
     study, launch = finished

@@ -283,6 +283,18 @@ def test_a_loaded_adapter_is_saved_with_its_vocabulary_again(adapter, tmp_path) 
     assert torch.equal(logits(again.eval(), ids), logits(loaded.eval(), ids))
 
 
+@pytest.mark.parametrize(
+    "name", ["is_trainble", "is_trainabel", "trainable", "adapter_nam", "low_cpu_mem_usge"]
+)
+def test_misspelt_options_are_told_before_anything_changes(name: str, adapter) -> None:
+    folder, base_class = adapter
+    base = base_class.from_pretrained(folder / "base")
+    with pytest.raises(InvalidArgumentError, match=f"{name}= is no argument of load_adapter: did you mean "):
+        load_adapter(base, folder / "adapter", **{name: True})
+    assert base.config.vocab_size == 320
+    load_adapter(base, folder / "adapter", torch_device="cpu")  # of those that PEFT takes unnamed
+
+
 def test_adapters_that_are_added_later_carry_it_too(tmp_path) -> None:
     m, t = saved_base("gpt2", tmp_path / "base")
     expand_vocabulary(m, t, NEW, "mean_cov", prefixes=())

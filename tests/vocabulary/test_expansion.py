@@ -162,10 +162,16 @@ def test_tags_that_are_not_found_after_a_letter(family, recwarn) -> None:
         (
             "wordpiece",
             "zyxomma",
-            "AddedToken('zyxomma', single_word=True) keeps 'a zyxomma azyxomma zyxommas a'",
+            "AddedToken('zyxomma', single_word=True) (single_word: true in a --tokens_file) "
+            "keeps 'a zyxomma azyxomma zyxommas a'",
         ),
         ("wordpiece", AddedToken("zyxomma", single_word=True), None),
-        ("t5", "zyxomma", "AddedToken(' zyxomma', normalized=False) keeps 'a zyxomma azyxomma a'"),
+        (
+            "t5",
+            "zyxomma",
+            "AddedToken(' zyxomma', normalized=False) (normalized: false in a --tokens_file) "
+            "keeps 'a zyxomma azyxomma a'",
+        ),
         ("t5", AddedToken(" zyxomma", normalized=False), "leave out words that begin longer ones"),
         ("byte_level", "zyxomma", None),
         ("byte_level", " zyxomma", None),
