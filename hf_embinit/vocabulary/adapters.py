@@ -99,8 +99,8 @@ def load_adapter(
     Raises:
         DataNotFoundError: `adapter` has no vocabulary with it, or no weights.
         InvalidArgumentError: that vocabulary is of an adapter saved there before, `base` has another size,
-            other old rows or another manifest, a name in `options` is misspelt, or PEFT cannot put the adapter
-            on it: then alone is `base` changed, and the error says so.
+            other old rows or another manifest, an option is misspelt, or PEFT cannot put the adapter on it:
+            then alone is `base` changed, and the error says so.
         UnsupportedModelError: an opened `base`, and an adapter that is more than one sum for each tensor.
     """
     _refuse_misspelt(options)
