@@ -82,7 +82,12 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         if _equal(one, other):
             module, _, attribute = name.rpartition(".")
             setattr(merged.get_submodule(module), attribute, one)
-    _tie_what_is_equal(merged, {table.name for table in tied})
+    if said or getattr(merged, "all_tied_weights_keys", None):
+        _tie_what_is_equal(merged, {table.name for table in tied})
+    else:  # ensure_weight_tying of PEFT 0.18 ties what a reload does not
+        for table in EmbeddingTables(merged).output_tables:
+            if table.tied_to is not None:
+                own_parameter(table)
     eos: Any = getattr(tokenizer, "eos_token_id", None)
     configs: list[Any] = [merged.config, merged.config.get_text_config()]
     configs.append(getattr(merged, "generation_config", None))  # None for a model that does not generate

@@ -84,11 +84,13 @@ def _spelling(tokenizer: Any) -> tuple[Any, bool]:
     texts = [whole, f"the {_PROBE}ing un{_PROBE} end"]
     before = read_back(tokenizer, texts)
 
-    def rank(form: Any) -> tuple[bool, bool, int]:
+    def rank(form: Any) -> tuple[bool, bool, bool, int]:
         tried = copy_tokenizer(tokenizer)
         tried.add_tokens([form(_PROBE)])
         changed = [a != b for a, b in zip(read_back(tried, texts), before, strict=True)]
-        return changed[0], changed[1], len(tried(whole, add_special_tokens=False)["input_ids"])
+        ids = tried(whole, add_special_tokens=False)["input_ids"]
+        unused = tried.convert_tokens_to_ids(str(form(_PROBE))) not in ids  # tokenizers 0.22 finds no " word"
+        return unused, changed[0], changed[1], len(ids)
 
     best = min(forms, key=rank)
-    return best, rank(best)[1]
+    return best, rank(best)[2]

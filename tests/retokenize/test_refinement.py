@@ -108,6 +108,7 @@ def test_a_new_token_is_as_probable_as_its_first_piece_times_its_share() -> None
     assert float(together.mean()) == pytest.approx(0, abs=0.1)  # they have what the piece had
 
 
+@pytest.mark.needs("transformers>=5.6")  # 5.0 cannot build Phi
 def test_an_output_bias_is_that_of_the_first_piece() -> None:
     from transformers import PhiConfig, PhiForCausalLM
 

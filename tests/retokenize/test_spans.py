@@ -66,6 +66,7 @@ def test_truncation_and_padding_of_a_tokenizer_stay_and_do_not_count() -> None:
     assert cut._tokenizer.truncation["max_length"] == 2 and cut._tokenizer.padding["length"] == 64
 
 
+@pytest.mark.needs("transformers>=5.6")  # the vanilla models' tokenizer
 def test_what_cannot_be_laid_over_each_other_is_refused() -> None:
     from hf_embinit.models import VanillaTransformerTokenizer
 

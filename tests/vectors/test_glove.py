@@ -98,7 +98,7 @@ def one_batch(num_sentences: int = 60):
     return counts, words[batch.words] * 3, contexts[batch.contexts] * 3, batch
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:Sparse (CSR tensor support|invariant checks)")
 def test_loss_and_gradients_agree_with_the_formula_and_autograd():
     counts, word, context, batch = one_batch()
     word[:, -1] = context[:, -2] = 1.0
@@ -121,7 +121,7 @@ def test_loss_and_gradients_agree_with_the_formula_and_autograd():
     assert not word_grad[:, 7].any() and not context_grad[:, 6].any()
 
 
-@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@pytest.mark.filterwarnings("ignore:Sparse (CSR tensor support|invariant checks)")
 def test_batches_hold_every_pair_once():
     counts = count_cooccurrences(corpus(100), window=4)
     batches = glove._make_batches(counts, 5.0, 0.75, 300, torch.Generator().manual_seed(0), "cpu")

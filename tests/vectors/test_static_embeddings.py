@@ -13,8 +13,6 @@ import torch
 from builders import tiny_models
 from builders.loopback_hub import loopback_hub
 from safetensors.torch import save_file
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
@@ -22,6 +20,10 @@ from transformers import PreTrainedTokenizerFast
 import hf_embinit
 from hf_embinit.errors import DataNotFoundError, UnsupportedModelError, VectorFileError
 from hf_embinit.vectors import load_vectors
+
+_NONE = "sentence-transformers is not installed"
+SentenceTransformer = pytest.importorskip("sentence_transformers", reason=_NONE).SentenceTransformer
+modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules", reason=_NONE)
 
 TOKENS = ["[PAD]", "[UNK]", "the", "cat", "##s", "sat"]
 
@@ -37,9 +39,9 @@ def rows(count: int = len(TOKENS)) -> Tensor:
     return torch.randn(count, 4, generator=torch.Generator().manual_seed(0))
 
 
-def saved_by_sentence_transformers(folder: Path) -> StaticEmbedding:
-    module = StaticEmbedding(tokenizer(), embedding_weights=rows())
-    SentenceTransformer(modules=[module, Normalize()], device="cpu").save_pretrained(str(folder))
+def saved_by_sentence_transformers(folder: Path) -> Any:
+    module = modules.StaticEmbedding(tokenizer(), embedding_weights=rows())
+    SentenceTransformer(modules=[module, modules.Normalize()], device="cpu").save_pretrained(str(folder))
     return module
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from importlib.metadata import version
 
 import pytest
 from builders.tiny_tokenizers import t5_like, texts, tokenizer
+from packaging.version import Version
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.vocabulary import propose_tokens
@@ -26,7 +28,8 @@ def test_words_are_frequent_split_and_used_once_added(family) -> None:
     used = Counter(i for ids in after for i in ids)
     counts = [used[i] for i in extended.convert_tokens_to_ids([str(token) for token in new])]
     assert min(counts) >= 2
-    if family != "unigram":  # its decoder drops the blank before punctuation that follows an added token
+    old = family == "sentencepiece_bpe" and Version(version("tokenizers")) < Version("0.23")
+    if family != "unigram" and not old:  # whose decoders drop a blank beside an added token
         assert [extended.decode(ids) for ids in after] == before
 
 

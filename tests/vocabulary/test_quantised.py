@@ -116,8 +116,9 @@ def compress(folder: Path) -> None:
         "compressed_tensors",
         reason="compressed-tensors is not installed (pip install compressed-tensors==0.20.0)",
     )
-    tensors = load_file(folder / "model.safetensors")
-    for name in [name for name in tensors if "proj.weight" in name]:
+    loaded = load_file(folder / "model.safetensors")  # of old versions, in the file that is written below
+    tensors = {name: tensor.clone() for name, tensor in loaded.items()}
+    for name in [name for name in loaded if "proj.weight" in name]:
         weight = tensors.pop(name)
         scale = weight.abs().amax(1, keepdim=True) / 7
         codes = ((weight / scale).round().clamp(-8, 7) + 8).long().view(len(weight), -1, 8)
@@ -218,9 +219,11 @@ def test_a_packed_body_is_copied_without_the_package_that_runs_it(scheme, words,
     folder, new = tmp_path / "model", tmp_path / "new"
     model("llama", len(t), **SIZES["llama"]).save_pretrained(folder)
     t.save_pretrained(folder)
-    tensors = load_file(folder / "model.safetensors")
-    for name in [name for name in tensors if "proj.weight" in name]:
-        tensors |= packed(scheme, name.removesuffix(".weight"), tensors.pop(name))
+    loaded = load_file(folder / "model.safetensors")  # of old versions, in the file that is written below
+    tensors = {name: tensor.clone() for name, tensor in loaded.items()}
+    for name in loaded:
+        if "proj.weight" in name:
+            tensors |= packed(scheme, name.removesuffix(".weight"), tensors.pop(name))
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     config = json.loads((folder / "config.json").read_text())
     config["quantization_config"] = {"quant_method": scheme, **PACKED[scheme]}

@@ -168,6 +168,7 @@ def _without_values(folder: Path, config: Any, tokenizer: Any, stored: Stored) -
     try:
         with torch.device("meta"):
             model = found(config)
+            model.tie_weights()  # transformers 5.0 leaves that to a load
         return Case(str(folder), model, EmbeddingTables(model), tokenizer, stored)
     except Exception:  # some ask for packages
         return None
