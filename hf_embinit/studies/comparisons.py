@@ -95,16 +95,16 @@ class Difference:
     def power(self) -> float | None:
         """The chance that so many seeds tell a difference as large as the paper's, with the sd of these.
 
-        None with one seed or without a paper's difference.
+        None with one seed, without a paper's difference, and where all seeds have the same, which is no sd.
         """
-        if not self.paper or len(self.deltas) < 2:
+        if not self.paper or len(set(self.deltas)) < 2:
             return None
         return power(self.paper, statistics.stdev(self.deltas), len(self.deltas))
 
     @property
     def seeds_needed(self) -> int | None:
         """The least number of seeds with a power of `ENOUGH`; None as for `power`, or above `MANY`."""
-        if not self.paper or len(self.deltas) < 2:
+        if not self.paper or len(set(self.deltas)) < 2:
             return None
         sd = statistics.stdev(self.deltas)
         return next((n for n in range(2, MANY + 1) if power(self.paper, sd, n) >= ENOUGH), None)

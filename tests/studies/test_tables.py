@@ -442,7 +442,7 @@ def test_a_difference_says_what_would_decide_it() -> None:
     assert told.seeds_needed is not None and told.seeds_needed > 1
     needed, sd = told.seeds_needed, statistics.stdev(told.deltas)
     assert power(1.4, sd, needed) >= 0.8 and (needed == 2 or power(1.4, sd, needed - 1) < 0.8)
-    for deltas, paper in (((3.3,), 1.4), ((3.3, 3.4), None), ((3.3, 3.4), 0.0)):
+    for deltas, paper in (((3.3,), 1.4), ((3.3, 3.4), None), ((3.3, 3.4), 0.0), ((0.0, 0.0, 0.0), 1.4)):
         unknown = Difference("Multi30k", "b - a", "BLEU", deltas, 2, paper)
         assert unknown.power is None and unknown.seeds_needed is None
     assert Difference("SST2", "b - a", "Acc", (3.0, -3.0, 0.0), 2, 0.1).seeds_needed is None  # over a hundred
