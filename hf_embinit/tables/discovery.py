@@ -108,6 +108,19 @@ def _refuse_fsdp(module: Any, name: str) -> None:
 def _refuse_odd_models(model: PreTrainedModel) -> None:
     """Raises `UnsupportedModelError` for a model whose tables are not plain tensors that can be replaced."""
     name = type(model).__name__
+    try:
+        model.config.get_text_config()
+    except ValueError as error:  # MusicGen's, of a text encoder and a decoder of audio codes
+        raise UnsupportedModelError(
+            f"{name} has several vocabularies in one model: give the part whose tokens are meant, such as "
+            f"model.text_encoder"
+        ) from error
+    durations = getattr(model.config, "durations", None)
+    if isinstance(durations, (list, tuple)) and hasattr(model, "joint"):
+        raise UnsupportedModelError(
+            f"{name} scores {len(durations)} durations behind the tokens in one head: its vocabulary cannot "
+            f"be changed"
+        )
     for module in model.modules():
         _refuse_fsdp(module, name)
         if isinstance(module, nn.AdaptiveLogSoftmaxWithLoss):
@@ -235,10 +248,11 @@ def _input_tables(model: PreTrainedModel, tensors: dict[int, TiedTensor]) -> lis
             add(module)
     sides = _two_sides(model, tensors, of_encoder, of_decoder)
     rows = tables[0].num_embeddings
-    if not sides:  # an inner model that reads the same ids, such as Blt's patcher
+    if not sides:  # an inner model that reads the same ids, such as Blt's patcher and Moshi's depth decoder
         for inner in model.modules():
             if isinstance(inner, PreTrainedModel) and inner is not model:
-                module = _embedding_of(inner)
+                text = getattr(inner, "text_embed_tokens", None)
+                module = text if _matrix(text) else _embedding_of(inner)
                 if module is not None and shape_of(module.weight)[0] == rows:  # type: ignore[arg-type]
                     add(module)
     for table in tables:

@@ -79,8 +79,8 @@ class EmbeddingTables:
         if not tables:
             sides = sorted({t.side for t in self.tables})
             raise UnsupportedModelError(
-                f"{type(self.model).__name__} has no {side} vocabulary but {' and '.join(sides)}: calls that "
-                "take side=, in Python, change one of them"
+                f"{type(self.model).__name__} has no {side} vocabulary but {' and '.join(sides)}: change one "
+                "of them by a call that takes side=, in Python, or each part of the model by itself"
             )
         return tables
 
@@ -200,6 +200,7 @@ class EmbeddingTables:
         self.change(plan)
         return plan
 
+    @torch.inference_mode(False)
     def change(
         self,
         plan: ResizePlan | Sequence[ResizePlan] | None,
@@ -213,8 +214,15 @@ class EmbeddingTables:
 
         `event` has the arguments of `manifest.record_event`. Every new tensor is complete, in its dtype,
         before the first replaces an old one, and an interrupt waits for the last. `then` must not fail.
+        Raises `UnsupportedModelError` for tables that were made inside `torch.inference_mode()`.
         """
         self.elsewhere.settle()
+        frozen = next((table.name for table in self.tables if table.parameter.is_inference()), None)
+        if frozen is not None:
+            raise UnsupportedModelError(
+                f"{frozen} was made inside torch.inference_mode(), where tensors can never be changed or "
+                f"trained: make or load the model outside of it"
+            )
         config = self.model.config
         events = None if event is None else events_with(config, **event)
         grown: dict[int, tuple[TiedTensor, Tensor]] = {}

@@ -11,13 +11,14 @@ from typing import Any
 from torch import nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
-from ..errors import UnsupportedModelError
+from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..tables import EmbeddingTables
 from ..tokens import tokenizer_of
 
 _ID_NAME = re.compile(
     r"(_token_ids?|_token_index|(^|_)(bos|eos|pad|unk|mask|sep|cls)_index"
     r"|^(im|image|slice|newline)_?(start|end|newline|patch)?_id"
-    r"|_?lang_code_to_id|^(lang|task)_to_id|^vocabulary_map"
+    r"|_?lang(_to)?_code(_to)?_id|^(lang|task)_to_id|^vocabulary_map"
     r"|^(begin_)?suppress_tokens|^(bad|force)_words_ids|^forced_decoder_ids|^sequence_bias)$"
 )
 _OTHER_VOCABULARY = re.compile(r"^(codec|tts_codec|codebook|audio_stream|t2u|vocoder|tag|subs)_")
@@ -29,9 +30,18 @@ _OF_TOKENIZERS = (
     *("fairseq_tokens_to_ids", "fairseq_ids_to_tokens"),
 )
 """What tokenizers of many languages keep in Python, beside their `tokenizer.json`."""
+_TALKER = re.compile(r"_talker(_text)?$")
 _OF_PROCESSORS = re.compile(r"_ids?$")
 """What processors keep of tokens that stand for images and sounds: `image_token_id`, `image_ids`."""
 
+_TEXT_OF_TALKERS = re.compile(
+    r"^((tts_text_(start|end|pad)|(audio|image|video|vision)(_start|_end)?)_token_(id|index)"
+    r"|text_(bos|eos|pad)_token)$"
+)
+"""Ids of text tokens that Qwen's talkers, whose own vocabulary is of audio codes, keep all the same."""
+
+_ENDS_AT_HIGHEST = ("owlvit_text_model", "owlv2_text_model", "sam3_lite_text_text_model")
+"""Their code takes the highest id of a text for its end, whatever a configuration says."""
 _HIGHEST_IS_EOS = ("clip_text_model", "clipseg_text_model", "groupvit_text_model", "xclip_text_model")
 """Their code takes the highest id of a text for its end when `eos_token_id` is 2, as old checkpoints say."""
 
@@ -76,6 +86,7 @@ def id_fields(model: PreTrainedModel, rows: int) -> list[IdField]:
     A part with a `vocab_size` of its own that is another has another vocabulary: its fields are left out.
     """
     holders: dict[int, Any] = {}
+    talkers: list[Any] = []
     skipped: list[str] = []
     for path, module in model.named_modules():
         config = getattr(module, "config", None)
@@ -84,6 +95,8 @@ def id_fields(model: PreTrainedModel, rows: int) -> list[IdField]:
             continue
         if path and config is not None and _is_of_another(config, rows):
             skipped.append(f"{path}.")
+            if _TALKER.search(config.model_type):
+                talkers += [module, config]
             continue
         holders[id(module)] = module
         for one in _configs(config, rows) if config is not None else ():
@@ -91,11 +104,17 @@ def id_fields(model: PreTrainedModel, rows: int) -> list[IdField]:
         generation = vars(module).get("generation_config")
         if isinstance(generation, GenerationConfig):
             holders[id(generation)] = generation
-    return [
+    found = [
         IdField(holder, name)
         for holder in holders.values()
         for name, value in vars(holder).items()
         if value is not None and is_id_field(name) and not isinstance(value, bool)
+    ]
+    return found + [
+        IdField(holder, name)
+        for holder in talkers
+        for name, value in vars(holder).items()
+        if _TEXT_OF_TALKERS.search(name) and _are_ids(value)
     ]
 
 
@@ -118,22 +137,66 @@ def _are_ids(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def ends_at_highest_id(model: PreTrainedModel) -> Iterator[str]:
-    """Names of the modules that take the highest id of a text for its end, as CLIP's older checkpoints do."""
+def rows_beyond(tables: EmbeddingTables) -> int:
+    """Rows of an input table, or of one beside it, for ids beyond the vocabulary: of Mllama's images."""
+    own = max((t.extra_rows for t in tables.input_tables if t.extra_rows_are == "fixed"), default=0)
+    more = getattr(tables.model.config, "additional_vocab_size", 0)
+    return max(own, more if isinstance(more, int) else 0)
+
+
+def check_size(tables: EmbeddingTables, size: int, rows: int, name: str) -> None:
+    """Raises for a tokenizer, called `name`, with more ids than there are rows: `UnsupportedModelError` where
+    they are of rows beyond the vocabulary, else `InvalidArgumentError`."""
+    beyond = rows_beyond(tables)
+    if rows < size <= rows + beyond:
+        raise UnsupportedModelError(
+            f"{type(tables.model).__name__} has {beyond} rows beyond its vocabulary of {rows}, which its "
+            f"head lacks, and {name} has tokens with their ids, such as {size - 1}: its vocabulary cannot be "
+            f"changed"
+        )
+    if size > rows:
+        raise InvalidArgumentError(
+            f"{name} has ids up to {size - 1}, but the model has {rows} rows: is this the model's own "
+            f"tokenizer?"
+        )
+
+
+def ends_at_highest_id(model: PreTrainedModel) -> Iterator[tuple[str, bool]]:
+    """Names of the modules that take the highest id of a text for its end, and whether another
+    `eos_token_id` would change that, as in CLIP's older checkpoints."""
     for name, module in model.named_modules():
         config = getattr(module, "config", None)
         kind = getattr(config, "model_type", None)
         if kind in _HIGHEST_IS_EOS and getattr(module, "eos_token_id", None) == 2:
-            yield name
+            yield name, True
+        elif kind in _ENDS_AT_HIGHEST and hasattr(module, "final_layer_norm"):
+            yield name, False
+
+
+def _in_code(model: PreTrainedModel) -> tuple[int, ...]:
+    """Ids of single tokens that are numbers in a model's code."""
+    kinds = {config.model_type for config in _configs(model.config, None)}
+    return (101, 102, 1012, 1029) if kinds & {"grounding-dino", "mm-grounding-dino"} else ()
+
+
+def refuse_shifted_ids(model: PreTrainedModel) -> None:
+    """Raises `UnsupportedModelError` for Bark's text, which is looked up at its id and an offset."""
+    if model.config.model_type in ("bark", "semantic"):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} looks text up at its id plus text_encoding_offset, beside the codes of "
+            f"audio in the same table: its vocabulary cannot be changed"
+        )
 
 
 def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
     """Ids that a model's code finds by their place among all ids, so that they must stay.
 
-    Whisper reads every id behind `no_timestamps_token_id` as a time. CLIP's older checkpoints end a text at
-    its highest id. Raises `UnsupportedModelError` for Gemma 3n, whose code divides ids at fixed numbers.
+    Whisper reads every id behind `no_timestamps_token_id` as a time. CLIP's older checkpoints and OWL-ViT end
+    a text at its highest id. Grounding DINO divides a text at four. Raises `UnsupportedModelError` for Gemma
+    3n, whose code divides ids at fixed numbers, and for Bark.
     """
-    found: set[int] = set()
+    refuse_shifted_ids(model)
+    found = set(_in_code(model))
     ids = set(tokenizer.get_vocab().values())
     generation = getattr(model, "generation_config", None)
     first_time = getattr(generation, "no_timestamps_token_id", None)
@@ -150,11 +213,27 @@ def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
     return found
 
 
+def settle(model: PreTrainedModel, tokens: Mapping[int, str]) -> None:
+    """Makes anew, after ids have moved, what modules and configurations have made of them. `tokens` are the
+    texts of the new ids."""
+    for module in model.modules():
+        mapping: Any = vars(module).get("vocabulary_mapping")  # Chameleon's and Emu3's
+        if mapping is not None and hasattr(mapping, "vocab_map"):
+            config: Any = module.config
+            vars(module)["vocabulary_mapping"] = type(mapping)(config.vocabulary_map)
+    generation: Any = getattr(model, "generation_config", None)
+    if isinstance(getattr(generation, "id_to_text", None), Mapping):  # SeamlessM4T's subwords
+        generation.id_to_text = {str(i): text for i, text in sorted(tokens.items())}
+
+
 def renumber(model: PreTrainedModel, fields: Iterable[IdField], new_id: Mapping[int, int]) -> None:
     """Renumbers the fields of a model and its tokenizer; what means something else by its number stays."""
     for field in fields:
         if not (_reads_highest_id(model, field) and field.value == 2):
             field.renumber(new_id)
+    told = getattr(getattr(model, "generation_config", None), "id_to_text", None)
+    texts = told if isinstance(told, Mapping) else {}
+    settle(model, {new_id[int(i)]: text for i, text in texts.items() if int(i) in new_id})
     for config in _configs(model.config, None):
         if isinstance(
             vars(config).get("vocab_list"), (list, tuple)
@@ -167,6 +246,12 @@ def refuse_moved_meanings(
     model: PreTrainedModel, rows: int, new_id: Mapping[int, int], way_out: str = "keep all tokens before it"
 ) -> None:
     """Raises `UnsupportedModelError` where a new number would mean something else to the model's code."""
+    for i in _in_code(model):
+        if new_id.get(i, i) != i:
+            raise UnsupportedModelError(
+                f"{type(model).__name__} finds where a text is divided by ids that are numbers in its code, "
+                f"such as {i}, which would become {new_id[i]}: {way_out}"
+            )
     for field in id_fields(model, rows):
         value = field.value
         if not isinstance(value, int):
@@ -181,7 +266,7 @@ def refuse_moved_meanings(
         if isinstance(pad, int) and new_id.get(pad, pad) != pad and _positions_from_padding(module):
             becomes = new_id[pad] if new_id[pad] >= 0 else "no token's"
             raise UnsupportedModelError(
-                f"{type(model).__name__} counts positions from its padding id {pad}, which would become "
+                f"{type(model).__name__} makes positions from its padding id {pad}, which would become "
                 f"{becomes}: {way_out}"
             )
 
@@ -199,6 +284,8 @@ def _positions_from_padding(module: nn.Module) -> bool:
     where = vars(sys.modules[type(module).__module__])
     if type(module).__module__.startswith("torch."):
         return False
+    if "Position" in type(module).__name__:  # ProphetNet counts from it, XGLM has no position in its row
+        return True
     return any(hasattr(module, name) or name in where for name in names)
 
 

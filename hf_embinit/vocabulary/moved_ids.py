@@ -16,6 +16,7 @@ from .id_fields import (
     id_fields,
     named_by_number,
     refuse_moved_meanings,
+    settle,
 )
 
 _ROLE = re.compile(r"^(bos|eos|pad|unk|sep|cls|mask)_(token_id|index)$")
@@ -55,6 +56,7 @@ class MovedIds:
             config: Any = getattr(module, "config", None)
             if isinstance(getattr(config, "vocab_list", None), (list, tuple)):  # ESM's tokens by id
                 config.vocab_list = list(self.new.tokens)
+        settle(self.model, dict(enumerate(self.new.tokens)))
 
     def _refuse_numbers(self) -> None:
         by_number = named_by_number(self.model, self.old.tokenizer)
@@ -119,7 +121,7 @@ class MovedIds:
             return self._required(field, value)
         if isinstance(value, Mapping) and not all(i in self.new_id for i in field.ids if i < self.rows):
             return self._required(field, min(i for i in field.ids if i not in self.new_id))
-        return _kept(name, value, self.new_id)
+        return _kept(name, value, self.new_id) or (None if value else value)  # generate() takes no []
 
     def _none(self, field: IdField, role: str) -> None:
         """None, where the configuration takes it: some want a number."""

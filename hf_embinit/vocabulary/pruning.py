@@ -18,6 +18,7 @@ from ..tables import EmbeddingTables, RowsOf
 from ..tokens import tokenizer_of
 from .compaction import compact_tokenizer, required_ids
 from .id_fields import (
+    check_size,
     id_fields,
     named_by_number,
     refuse_moved_meanings,
@@ -73,10 +74,7 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     also = required_ids(tokenizer, wanted, special=named | named_by_number(tables.model, tokenizer))
     names = {i: token for token, i in tokenizer.get_vocab().items()}
     old_ids = sorted(wanted.union(*also.values()))
-    if old_ids[-1] >= old_rows:
-        raise InvalidArgumentError(
-            f"the tokenizer has id {old_ids[-1]}, but the model has {old_rows} rows: give the model's own"
-        )
+    check_size(tables, old_ids[-1] + 1, old_rows, "the tokenizer")
     old_ids += sorted(i for i in named if i < old_rows and i not in names)  # rows without a token
     new_id = {old: new for new, old in enumerate(old_ids)}
     refuse_moved_meanings(tables.model, old_rows, new_id)

@@ -40,6 +40,7 @@ from ..tables import (
 )
 from ..tokens import tokenizer_of
 from .following import Following
+from .id_fields import check_size
 from .moved_ids import START, MovedIds, start_instead
 from .refining import Refinement, check_refinable, read_refinement, refine_rows
 from .replacement_report import ReplacedSide, ReplacementReport
@@ -118,6 +119,8 @@ def replace_tokenizer(
     warn_of_another_tokenizer(unwrap(model), tokenizers[0])
     with untied(unwrap(model)) if untie else contextlib.nullcontext():
         report = _replace(model, *tokenizers, request)
+    if tokenizers[0] is not old_tokenizer and tokenizers[1] is new_tokenizer:
+        report.notes.append("the processor keeps the old tokenizer: make one with the new tokenizer")
     if 2 * report.steps.get("random", 0) > sum(report.steps.values()) and record.name != "random":
         warnings.warn(
             f"more than half of the new rows are at random ({report.steps['random']} of "
@@ -249,11 +252,7 @@ class _Side:
         self.tables, self.side = tables, side
         self.old, self.new = TokenTexts(old_tokenizer, side), TokenTexts(new_tokenizer, side)
         rows = tables.vocab_size(side)
-        if len(self.old) > rows:
-            raise InvalidArgumentError(
-                f"old_tokenizer has ids up to {len(self.old) - 1}, but the model has {rows} rows: give the "
-                f"model's own"
-            )
+        check_size(tables, len(self.old), rows, "old_tokenizer")
         self.plan: ResizePlan = tables.plan(len(self.new), request.pad_to_multiple_of, side)
         self.own = [t for t in tables.own_tables if t.side == side and t.embedding_dim]
         self.copied = role_map(self.new, self.old)

@@ -184,7 +184,7 @@ def test_positions_that_are_counted_from_the_padding_id_stay_or_are_refused() ->
     t = tokenizer("unigram")
     m = roberta(len(t), 300)
     state, vocabulary = copy.deepcopy(m.state_dict()), t.get_vocab()
-    with pytest.raises(UnsupportedModelError, match="counts positions from its padding id 300"):
+    with pytest.raises(UnsupportedModelError, match="makes positions from its padding id 300"):
         prune_vocabulary(m, t, [250, 301])
     assert t.get_vocab() == vocabulary and m.config.pad_token_id == 300
     assert all(torch.equal(v, state[k]) for k, v in m.state_dict().items())

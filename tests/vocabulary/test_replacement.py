@@ -538,14 +538,12 @@ def test_positions_that_count_from_the_padding_id_need_the_same_one() -> None:
     byte_level = tokenizer("byte_level")
     byte_level.add_special_tokens({"pad_token": "<pad>"})
     before = state(m, new, byte_level)
-    with pytest.raises(UnsupportedModelError, match=r"counts positions from its padding id 0.*the same id"):
+    with pytest.raises(UnsupportedModelError, match=r"makes positions from its padding id 0.*the same id"):
         hf_embinit.replace_tokenizer(m, new, byte_level)
     assert_same(before, state(m, new, byte_level))
     m.config.pad_token_id = m.roberta.embeddings.padding_idx = 1  # not the tokenizer's, as some checkpoints
     before = state(m, new)
-    with pytest.raises(
-        UnsupportedModelError, match=r"counts positions from its padding id 1.*become 0: give"
-    ):
+    with pytest.raises(UnsupportedModelError, match=r"makes positions from its padding id 1.*become 0: give"):
         hf_embinit.replace_tokenizer(m, new, tokenizer("unigram", 400))
     assert_same(before, state(m, new))
 

@@ -15,6 +15,7 @@ from ...hub import hub_snapshot, load_pretrained_tokenizer, model_class
 from ...resize import fill_report
 from ...rows import RowRequest, make_rows
 from ...tables import INDEX, SMALL_FILES, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
+from ...tokens import tokenizer_of
 from ...vectors import has_tokenizer, is_static_embedding, read_weight_map
 from ..adapters import bare_tables
 from . import adapter, loading, rows, sizes, tokens
@@ -47,7 +48,8 @@ def doctor(
     if isinstance(model, nn.Module):
         try:
             inner = unwrap(model)
-            case: Any = Case(type(inner).__name__, inner, bare_tables(inner), tokenizer)
+            own = None if tokenizer is None else tokenizer_of(tokenizer)
+            case: Any = Case(type(inner).__name__, inner, bare_tables(inner), own)
         except EmbinitError as error:
             found.append(_unsupported(error))
             case = None

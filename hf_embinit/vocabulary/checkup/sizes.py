@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..id_fields import id_fields
+from ..id_fields import id_fields, rows_beyond
 from .case import ROLES, Case
 from .finding import Finding
 
@@ -39,8 +39,9 @@ def nested_configs(case: Case) -> Iterator[Finding]:
 
 def configured_ids(case: Case) -> Iterator[Finding]:
     """A configuration names an id that has no row."""
+    rows = case.size + rows_beyond(case.tables)
     for field in id_fields(case.model, case.size):
-        beyond = sorted(i for i in field.ids if i >= case.size)
+        beyond = sorted(i for i in field.ids if i >= rows)
         if beyond:
             yield Finding(
                 "error",
@@ -70,6 +71,8 @@ def tokenizer_size(case: Case) -> Iterator[Finding]:
     if case.names is None:
         return
     highest = max(case.names, default=-1)
+    if case.size <= highest < case.size + rows_beyond(case.tables):
+        return
     if highest >= case.size:
         yield Finding(
             "error",

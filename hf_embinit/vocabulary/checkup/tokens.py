@@ -108,18 +108,21 @@ def timestamps(case: Case) -> Iterator[Finding]:
 
 
 def pooled_tokens(case: Case) -> Iterator[Finding]:
-    """CLIP's old checkpoints pool a text at its highest id, which has to be its end."""
+    """CLIP's old checkpoints, and OWL-ViT, pool a text at its highest id, which has to be its end."""
     eos = getattr(case.tokenizer, "eos_token_id", None)
     names = case.names or {}
     behind = [] if eos is None else [i for i in sorted(names) if i > eos]
-    for name in ends_at_highest_id(case.model) if behind else ():
+    for name, settable in ends_at_highest_id(case.model) if behind else ():
         module = f"model.{name}".rstrip(".")
+        why = ", since its eos_token_id is 2" if settable else ""
         yield Finding(
             "error",
             "pooled_at_another_token",
-            f"{module} pools a text at its highest id, since its eos_token_id is 2: at one of the "
-            f"{len(behind)} ids behind {eos}, the end, where there is one ({names[behind[0]]!r})",
-            f"Set {module}.eos_token_id and {module}.config.eos_token_id to {eos}, and save it",
+            f"{module} pools a text at its highest id{why}: at one of the {len(behind)} ids behind {eos}, "
+            f"the end, where there is one ({names[behind[0]]!r})",
+            f"Set {module}.eos_token_id and {module}.config.eos_token_id to {eos}, and save it"
+            if settable
+            else "Give tokens ids before it: expand_vocabulary(..., slots=[...])",
         )
 
 
