@@ -493,16 +493,16 @@ def test_rotary_positions_are_learnt_from_faster_on_multi30k():
     assert "with added sines it takes {}, {} and {}.".format(*of["sinusoidal"]) in page
 
 
-def test_half_the_length_harms_trained_multi30k_in_loss_alone():
+def test_half_the_length_harms_trained_multi30k():
     said = []
     for metric in ("test_bleu_tokenized", "validation_loss"):
         low, mean, high = lost_by_shortening(
-            "glove_xavier", None, trained=True, to=0.5, data="multi30k", metric=metric, seeds=2
+            "glove_xavier", None, trained=True, to=0.5, data="multi30k", metric=metric, seeds=3
         )
         said.append((-mean, -high, -low))
     (bleu, loss) = said
     quoted = "change `glove_xavier` by {:+.2f} BLEU ({:.2f} to {:.2f}) and {:+.3f} nats ({:.3f} to {:.3f})"
-    assert bleu[1] < 0 < bleu[2] and loss[1] > 0
+    assert bleu[2] < 0 < loss[1]
     assert quoted.format(*bleu, *loss) in pages()
 
 
