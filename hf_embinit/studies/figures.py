@@ -60,7 +60,7 @@ def plot_mean_curves(
                 low, high = ([m + sign * s for m, s in zip(mean, sd, strict=True)] for sign in (-1, 1))
                 ax.fill_between(shared, low, high, color=color, alpha=0.15, linewidth=0)
         title_of = f"{column}{_end(found, x, lower_is_better=lower_is_better)}"
-        ax.set_title(textwrap.fill(title_of, 60), fontsize="medium")
+        ax.set_title(textwrap.fill(title_of, 52), fontsize="medium")
         ax.set_xlabel(x)
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set_ylabel(label)
@@ -218,7 +218,7 @@ def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path,
         ax.set_xticks(range(len(boxes)), boxes)
         ax.set_xlim(-0.3, len(boxes) - 0.7)
         ax.set_ylabel(sweep.value)
-        ax.set_title(textwrap.fill(sweep.finding(level), 68), fontsize=10)
+        ax.set_title(textwrap.fill(sweep.finding(level), 66), fontsize=10)
     for ax in axes.flat[len(sweeps) :]:
         ax.set_axis_off()
     half = (len(names) + 1) // 2
@@ -228,7 +228,8 @@ def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path,
             ax.legend([lines[name] for name in some], some, frameon=False, **below)
     figure.supxlabel(
         "Points: means over seeds, whiskers one standard deviation. Level lines: rows without that setting. "
-        "Not told from: the 95% t interval of the difference over the same seeds holds 0, or there is none."
+        "Best: of the rows drawn. Not told from: the 95% t interval of the difference over the same seeds "
+        "holds 0, or there is none."
     )
     return shrink_picture(save_figure(figure, path, title))
 
@@ -341,6 +342,6 @@ def draw_ranking(ax: Any, ranking: Ranking) -> None:
     ax.set_yticks(range(len(names)), [textwrap.fill(name, _LABEL_WIDTH) for name in names], fontsize=8)
     ax.set_ylim(len(names) - 0.4, -0.6)
     ax.set_xlabel(f"{' and '.join(ranking.values)}: {ranking.better} is better")
-    ax.set_title(textwrap.fill(ranking.finding(), 56), fontsize=10)
+    ax.set_title(textwrap.fill(ranking.finding(), 50), fontsize=10)
     if len(ranking.values) > 1:
         ax.legend(frameon=False, loc="upper right" if ranking.better == "lower" else "lower right")
