@@ -123,6 +123,8 @@ hf-embinit analyze vectors.txt --lengths 1 --output_dir o | --lengths has 1: exp
 hf-embinit analyze vectors.txt --names a b --output_dir o | --names a b: give 1 different names
 hf-embinit analyze vectors.txt --corpus captions:xx --output_dir o | has no column 'xx'; it has: de, en
 hf-embinit analyze vectors.txt --analogies empty.txt --output_dir o | empty.txt has no question
+hf-embinit analyze vectors.txt --k 2 --sample 5 --lengths 8 --output_dir /proc/x | /proc/x cannot be
+hf-embinit analyze vectors.txt --output_dir file | --output_dir file cannot be written
 hf-embinit analyze nan --output_dir o | nan has NaN or infinite values
 hf-embinit analyze no_tokenizer --output_dir o | no_tokenizer/tokenizer.json cannot be read
 hf-embinit compare model nowhere | model 'nowhere' is not in the local cache

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
+from hf_embinit.errors import DataNotFoundError, FileWriteError, InvalidArgumentError, RunFolderError
 from hf_embinit.measures.statistics import embedding_statistics
 from hf_embinit.moments import xavier_std
 from hf_embinit.report import analysis, spaces
@@ -213,6 +214,56 @@ def test_bad_input_ends_with_one_sentence(sources: Path, tmp_path: Path) -> None
         InvalidArgumentError, match="keeps 'corpus' for the digest of --corpus; give the table"
     ):
         analyze_embeddings(named, "")
+
+
+SMALL = {"k": 3, "sample": 20, "lengths": [4, 8]}
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html", "figures"])
+def test_a_page_of_somebody_else_is_not_replaced(sources: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("by hand")
+    args = AnalysisArguments([str(sources / "narrow.txt")], output_dir=str(tmp_path), **SMALL)
+    with pytest.raises(RunFolderError, match=f"holds {name}, and no older report: name another folder"):
+        analyze_embeddings(args, "")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["by hand"]
+
+
+def test_a_report_replaces_an_older_one_whole_or_not_at_all(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def content() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def refuse(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    both = [str(sources / name) for name in ("narrow.txt", "data/wide.txt")]
+    older = AnalysisArguments(both, output_dir=str(tmp_path / "out"), html=True, **SMALL)
+    newer = replace(older, sources=both[1:], html=False)
+    monkeypatch.setattr("hf_embinit.report.text.render_report", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        analyze_embeddings(older, "")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    analyze_embeddings(older, "")
+    (tmp_path / "out" / "figures" / "mine.png").write_text("by hand")
+    before = content()
+    monkeypatch.setattr("hf_embinit.report.text.render_report", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        analyze_embeddings(newer, "")
+    assert content() == before
+    monkeypatch.undo()
+    analyze_embeddings(newer, "")
+    gone = {Path(path).name for path in before.keys() - content().keys()}
+    assert gone == {"report.html", "distribution_2.png", "match.png"}
+    assert not any(path.name.startswith(".") for path in tmp_path.rglob("*"))
+
+
+def test_a_place_that_cannot_be_written_is_told_before_any_table_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    args = AnalysisArguments(["absent.txt"], output_dir=str(tmp_path / "file"))
+    with pytest.raises(FileWriteError, match=r"--output_dir .*file cannot be written: .*is a file, not"):
+        analyze_embeddings(args, "")
 
 
 @pytest.mark.parametrize(
