@@ -204,7 +204,7 @@ def _draw(
     """Draws the figures into `folder/figures` and returns their paths relative to `folder`."""
     from ..drawing import shrink_picture
     from ..training import plot_embedding_distribution
-    from .figures import plot_absorption, plot_match_matrix, plot_norms
+    from .figures import plot_absorption, plot_match_matrix, plot_norms, short_name
 
     place = folder / FIGURES
 
@@ -213,7 +213,7 @@ def _draw(
 
     distributions = {}
     for number, space in enumerate(spaces, 1):
-        title = f"{space.name} [{len(space.tokens):,}, {space.matrix.shape[1]}]"
+        title = f"{short_name(space.name)} [{len(space.tokens):,}, {space.matrix.shape[1]}]"
         path = place / f"distribution_{number}.png"
         distributions[space.name] = link(plot_embedding_distribution(space.matrix, path, title=title))
     norms = {s.name: s.norms() for s in spaces if measured[s.name]["frequency"]["by"] is not None}
