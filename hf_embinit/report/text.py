@@ -64,7 +64,9 @@ def _nearest(points: Sequence[Mapping[str, Any]], length: int) -> Mapping[str, A
 
 
 def times(ratio: float) -> str:
-    """A ratio as it is read: `23`, `4.3`, `0.42`."""
+    """A ratio as it is read: `23`, `4.3`, `0.42`, `3.0e+07`."""
+    if ratio >= 1e6:
+        return f"{ratio:.1e}"
     return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}" if ratio >= 0.995 else f"{ratio:.2g}"
 
 
@@ -153,8 +155,8 @@ def _before_scaling(label: str, values: Mapping[str, Any]) -> list[str]:
         label,
         f"{rows['num_embeddings']:,}",
         _range(rows),
-        _mean(rows),
-        f"±{_number(xavier['max'])} ({_number(xavier['std'])})",
+        mean_and_sd(rows),
+        f"±{number(xavier['max'])} ({number(xavier['std'])})",
         f"**{times(values['sd_over_xavier'])}**",
         _range(values["pretrained_xavier"]),
         _range(values["xavier_pretrained"]),
@@ -166,17 +168,17 @@ def _after_scaling(label: str, values: Mapping[str, Any]) -> list[str]:
     return [
         label,
         _range(values["table_scaled"]),
-        _mean(values["table_scaled"]),
-        f"±{_number(xavier['max'])} ({_number(xavier['std'])})",
-        f"{_range(moved)} ({_number(moved['std'])})",
-        f"{_range(values['positions'])}, {_mean(values['positions'])}",
+        mean_and_sd(values["table_scaled"]),
+        f"±{number(xavier['max'])} ({number(xavier['std'])})",
+        f"{_range(moved)} ({number(moved['std'])})",
+        f"{_range(values['positions'])}, {mean_and_sd(values['positions'])}",
         f"**{times(values['scaled_sd_over_positions'])}**",
     ]
 
 
 def _shape(label: str, values: Mapping[str, Any]) -> list[str]:
     rows = values["table"]
-    norms = ", ".join(_number(rows[f"row_norm_{which}"]) for which in ("min", "mean", "max"))
+    norms = ", ".join(number(rows[f"row_norm_{which}"]) for which in ("min", "mean", "max"))
     most = min(rows["num_embeddings"], rows["embedding_dim"])
     return [label, f"{rows['kurtosis']:.1f}", norms, f"{rows['effective_rank']:.0f} of {most}"]
 
@@ -228,7 +230,7 @@ def _sums(
             point = _nearest(points, _LENGTH)
             length = point["num_positions"]
             init = "as it is" if variant == "pretrained" else f"`{variant}`"
-            widths = f"{_number(point['embedding_std'])} / {_number(point['position_std'])}"
+            widths = f"{number(point['embedding_std'])} / {number(point['position_std'])}"
             words = [_percent(point[f"knn_match_{where}"]) for where in ("in_sum", "recovered")]
             positions = [_percent(point[f"position_accuracy_{where}"]) for where in ("in_sum", "recovered")]
             span = f"{point['span_dimensions']} of {space['embedding_dim']}"
@@ -349,20 +351,24 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") 
     return markdown_table(head, rows, align).rstrip("\n")
 
 
-def _number(value: float) -> str:
-    """Three significant digits: `0.0123`, `4.82`, `68.1`, `792`."""
-    if value == 0 or abs(value) < 5e-5:
+def number(value: float) -> str:
+    """Three significant digits: `0.0123`, `4.82`, `68.1`, `792`, `1.00e-06`."""
+    if value == 0:
         return "0"
+    if not 5e-5 <= abs(value) < 1e6:
+        return f"{value:.2e}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{digits}f}"
 
 
 def _range(part: Mapping[str, Any]) -> str:
-    return f"{_number(part['min'])}, {_number(part['max'])}"
+    return f"{number(part['min'])}, {number(part['max'])}"
 
 
-def _mean(part: Mapping[str, Any]) -> str:
-    return f"{_number(part['mean'])} ({_number(part['std'])})"
+def mean_and_sd(part: Mapping[str, Any]) -> str:
+    """Both, the mean as 0 where the sd makes nothing of it."""
+    rounding = min(5e-5, 1e-3 * part["std"])
+    return f"{number(part['mean']) if abs(part['mean']) >= rounding else '0'} ({number(part['std'])})"
 
 
 def _percent(value: float | None) -> str:

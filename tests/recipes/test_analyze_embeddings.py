@@ -18,10 +18,10 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_embinit.errors import DataNotFoundError, FileWriteError, InvalidArgumentError, RunFolderError
 from hf_embinit.measures.statistics import embedding_statistics
-from hf_embinit.moments import xavier_std
+from hf_embinit.moments import xavier_bound, xavier_std
 from hf_embinit.report import analysis, spaces
+from hf_embinit.report import text as wording
 from hf_embinit.report.run import AnalysisArguments, analyze_embeddings
-from hf_embinit.report.text import times
 from hf_embinit.tasks.texts import load_texts
 from hf_embinit.vectors import PretrainedVectors, read_embedding_table, write_vectors
 
@@ -92,7 +92,7 @@ def test_the_report_says_what_to_do(report) -> None:
     assert f"page:   {Path('out') / 'report.html'}" in printed and (folder / "report.html").is_file()
     for name, init in (("wide", "pretrained_xavier"), ("narrow", "pretrained")):
         values = results["spaces"][name]["statistics_in_corpus"]
-        ratio = times(values["sd_over_xavier"])
+        ratio = wording.times(values["sd_over_xavier"])
         sentence = f"**{name}: sd is {ratio} times Xavier's at this vocabulary ("
         line = next(line for line in text.splitlines() if sentence in line)
         assert f"use `{init}`.**" in line and line.removeprefix("- ") in printed
@@ -271,6 +271,7 @@ def test_a_place_that_cannot_be_written_is_told_before_any_table_is_read(tmp_pat
     [
         (torch.zeros(4, 3), "bad has 0 rows that are neither special nor zero"),
         (torch.ones(4, 3), "which are all the same"),
+        (1e30 * torch.eye(4), "bad has values up to 1e\\+30: rows so long cannot be measured in float32"),
         (torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [1.0, 3.0]]), "bad has NaN or infinite values"),
     ],
 )
@@ -302,7 +303,34 @@ def test_the_thresholds_are_those_of_table_2() -> None:
     assert int(min(sd / xavier_std(n, 300) for sd, n in glove)) == 23
     for width in ((23.6, 9.2), (3.0, 8.0), (3.0, 2.5), (0.9, 0.1)):
         assert analysis.advice(*width) == "pretrained_xavier"
+    fresh = xavier_bound(500, 32) * (2 * torch.rand(500, 32, generator=torch.Generator().manual_seed(0)) - 1)
+    ratio = float(fresh.std()) / xavier_std(500, 32)
+    assert ratio == pytest.approx(1, abs=0.01) and analysis.advice(0.99 * ratio, 0.4) == "pretrained"
     assert analysis.advice(3.0, 1.6) == analysis.advice(6.9, 1.6) == "pretrained"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *((0.0, "0"), (1e-6, "1.00e-06"), (-4.7e-5, "-4.70e-05"), (0.0123, "0.0123"), (4.82, "4.82")),
+        *((792.4, "792"), (-123456.0, "-123456"), (1e19, "1.00e+19")),
+    ],
+)
+def test_numbers_have_three_digits_or_an_exponent(value: float, shown: str) -> None:
+    assert wording.number(value) == shown
+
+
+def test_a_mean_is_0_beside_its_sd() -> None:
+    assert wording.mean_and_sd({"mean": 2e-9, "std": 0.04}) == "0 (0.0400)"
+    assert wording.mean_and_sd({"mean": 2e-6, "std": 1e-6}) == "2.00e-06 (1.00e-06)"
+    assert wording.times(0.9993) == "1.0" and wording.times(3e7) == "3.0e+07"
+
+
+def test_words_that_are_there_twice_are_counted(tmp_path: Path) -> None:
+    lines = [f"w{i} {i} {i * i}" for i in range(1, 11)]
+    (tmp_path / "v.txt").write_text("\n".join([*lines, *lines[:3]]) + "\n")
+    space = spaces.load_space(str(tmp_path / "v.txt"))
+    assert (space.rows_read, len(space.tokens), space.left_out["repeated"]) == (13, 10, 3)
 
 
 def test_chance_and_rank_correlation() -> None:
