@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from hf_embinit.__main__ import main
 from hf_embinit.errors import DataNotFoundError, FileWriteError, InvalidArgumentError, RunFolderError
 from hf_embinit.measures.statistics import embedding_statistics
 from hf_embinit.moments import xavier_bound, xavier_std
@@ -264,6 +266,18 @@ def test_a_place_that_cannot_be_written_is_told_before_any_table_is_read(tmp_pat
     args = AnalysisArguments(["absent.txt"], output_dir=str(tmp_path / "file"))
     with pytest.raises(FileWriteError, match=r"--output_dir .*file cannot be written: .*is a file, not"):
         analyze_embeddings(args, "")
+
+
+def test_a_name_that_is_no_utf8_is_told_before_any_work(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = os.fsdecode(bytes(tmp_path) + b"/w\xf6rter.txt")
+    Path(name).write_bytes((sources / "narrow.txt").read_bytes())
+    assert main(["analyze", name, "--output_dir", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "w\\udcf6rter.txt is no UTF-8, as what is written has to be: rename it, or set" in said
+    assert said.startswith("error: --sources ") and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
