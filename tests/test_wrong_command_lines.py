@@ -26,7 +26,9 @@ hf-embinit completion fish | invalid choice: 'fish' (choose from 'bash', 'zsh')
 hf-embinit site full --output_dir o | the following arguments are required: --sources
 hf-embinit site full --sources vectors.txt --output_dir o | no run's results.json below 'full'
 hf-embinit site full --sources vectors.txt --output_dir full | --output_dir full is not empty
-hf-embinit list glovee* | Unknown init 'glovee'. Did you mean: glove
+hf-embinit list nothing* | Unknown init 'nothing*'. Available: align
+hf-embinit publish run user/x --private --dry_run --no-private | --private --no-private: leave one of them out
+hf-embinit list glovee* | Unknown init 'glovee*'. Did you mean: glove
 hf-embinit list --purpose table_ | invalid choice: 'table_'
 hf-embinit init model --init xavier | required: --output_dir
 hf-embinit init model --init glvoe --output_dir o | Unknown init 'glvoe'. Did you mean: glove

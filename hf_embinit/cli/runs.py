@@ -140,6 +140,8 @@ def _publish_flags(parser: ArgumentParser) -> None:
 def _publish(args: Namespace) -> Answer:
     import hf_embinit
 
+    if {"--private", "--no-private"} <= set(args.command_line):
+        raise CommandLineError("--private --no-private: leave one of them out")
     if args.all:
         return _publish_all(args)
     if args.collection:
