@@ -34,6 +34,16 @@ _NO_READING = re.compile("[\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 """Characters that JSON does not escape and a terminal may interpret."""
 
 
+PATHS = frozenset(
+    (
+        *("a", "adapter", "analogies", "b", "corpus", "data_dir", "dictionary", "donor", "fix", "folder"),
+        *("model", "new_tokenizer", "output_dir", "pages", "parallel", "results", "run_folder", "sources"),
+        *("target_vectors", "texts", "tokenizer", "tokens_file", "vectors"),
+    )
+)
+"""Arguments that may name a file or a folder."""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command and prints its answer; returns the exit code, see `EXIT_CODES`."""
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -50,6 +60,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # --help, --version, or a command line that cannot be read
         return DONE if end.code is None else int(end.code)
     args.command_line = argv
+    for name in PATHS & vars(args).keys():
+        setattr(args, name, _from_home(getattr(args, name)))
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
@@ -137,6 +149,13 @@ def _add_command(parsers: Any, name: str, command: Command) -> None:
         if not action.option_strings and action.type is None and action.nargs != argparse.REMAINDER:
             action.type = _not_empty
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def _from_home(paths: Any) -> Any:
+    """A path, or several, with the home folder in place of `~`, which no shell puts into `--flag=~/x`."""
+    if isinstance(paths, list):
+        return [_from_home(path) for path in paths]
+    return os.path.expanduser(paths) if isinstance(paths, str) else paths
 
 
 def _not_empty(word: str) -> str:

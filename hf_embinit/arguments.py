@@ -31,6 +31,8 @@ from .errors import InvalidArgumentError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_BYTES = re.compile("[\ud800-\udfff]")
+"""What stands in a word of a command line for bytes that are no letters in its encoding."""
 _LONGEST = 80
 """Characters of a value that a message shows."""
 
@@ -155,9 +157,19 @@ def check_fields(record: Any, *names: str) -> None:
 
 
 def check_flags(record: Any) -> None:
-    """`check_fields` for a dataclass of a command line: the message names the flag, `--max_length 0`."""
+    """`check_fields` for a dataclass of a command line: the message names the flag, `--max_length 0`.
+
+    Texts are to be UTF-8, too, as the files are that tell them.
+    """
     for name, hint in _hints_of(record.__class__).items():
-        check(name, getattr(record, name), hint, as_flag=True)
+        value = getattr(record, name)
+        check(name, value, hint, as_flag=True)
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and _BYTES.search(text):
+                raise InvalidArgumentError(
+                    f"--{name} {text} is no UTF-8, as what is written has to be: rename it, or set "
+                    "PYTHONUTF8=1 if it is"
+                )
 
 
 @functools.cache

@@ -19,6 +19,11 @@ def printable(text: object) -> str:
     return "".join(c if c.isprintable() or c in _JOINERS else repr(c)[1:-1] for c in str(text))
 
 
+def one_line(value: object) -> str:
+    """`printable`, with any white space as one blank."""
+    return printable(" ".join(str(value).split()))
+
+
 def counted(number: int, noun: str) -> str:
     """`1 run`, `1,200 runs`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -26,7 +31,7 @@ def counted(number: int, noun: str) -> str:
 
 def markdown_text(value: Any) -> str:
     """`value` as plain words of Markdown on one line: markup, links, pictures and HTML have no effect."""
-    return _MARKUP.sub(r"\\\1", printable(" ".join(str(value).split())))
+    return _MARKUP.sub(r"\\\1", one_line(value))
 
 
 def markdown_code(text: object) -> str:
@@ -45,4 +50,4 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], align: 
 
 def _cell(text: str) -> str:
     """One line; a bar that is not escaped would end the cell."""
-    return re.sub(r"(?<!\\)\|", r"\\|", printable(" ".join(text.split())))
+    return re.sub(r"(?<!\\)\|", r"\\|", one_line(text))

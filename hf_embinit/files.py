@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -109,19 +109,29 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def replaced_files(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A hidden folder to write files into; at the end they replace those of their names in `folder`, which is
-    made. After an error what was there is as it was."""
+def replaced_files(folder: str | os.PathLike[str], stale: Sequence[str] = ()) -> Iterator[Path]:
+    """A hidden folder to write files into, also in sub-folders, which at the end replace those of their names
+    in `folder`; it is made. Files there that match a pattern of `stale` and were not written are removed.
+    After an error what was there is as it was."""
     path = Path(folder)
+    made = not path.exists()
     hidden = path / f".hf_embinit.{secrets.token_hex(4)}.tmp"
     try:
         path.mkdir(parents=True, exist_ok=True)
         hidden.mkdir()
         yield hidden
-        for file in sorted(hidden.iterdir()):
-            os.replace(file, path / file.name)
+        written = {file.relative_to(hidden) for file in hidden.rglob("*") if file.is_file()}
+        for name in sorted(written):
+            (path / name).parent.mkdir(exist_ok=True)
+            os.replace(hidden / name, path / name)
+        for file in (file for pattern in stale for file in path.glob(pattern)):
+            if file.relative_to(path) not in written:
+                file.unlink()
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+        if made:
+            with contextlib.suppress(OSError):  # it holds what was written, or could not be made
+                path.rmdir()
 
 
 def _move_up(hidden: Path) -> None:

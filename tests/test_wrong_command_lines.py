@@ -26,7 +26,9 @@ hf-embinit completion fish | invalid choice: 'fish' (choose from 'bash', 'zsh')
 hf-embinit site full --output_dir o | the following arguments are required: --sources
 hf-embinit site full --sources vectors.txt --output_dir o | no run's results.json below 'full'
 hf-embinit site full --sources vectors.txt --output_dir full | --output_dir full is not empty
-hf-embinit list glovee* | Unknown init 'glovee'. Did you mean: glove
+hf-embinit list nothing* | Unknown init 'nothing*'. Available: align
+hf-embinit publish run user/x --private --dry_run --no-private | --private --no-private: leave one of them out
+hf-embinit list glovee* | Unknown init 'glovee*'. Did you mean: glove
 hf-embinit list --purpose table_ | invalid choice: 'table_'
 hf-embinit init model --init xavier | required: --output_dir
 hf-embinit init model --init glvoe --output_dir o | Unknown init 'glvoe'. Did you mean: glove
@@ -123,6 +125,8 @@ hf-embinit analyze vectors.txt --lengths 1 --output_dir o | --lengths has 1: exp
 hf-embinit analyze vectors.txt --names a b --output_dir o | --names a b: give 1 different names
 hf-embinit analyze vectors.txt --corpus captions:xx --output_dir o | has no column 'xx'; it has: de, en
 hf-embinit analyze vectors.txt --analogies empty.txt --output_dir o | empty.txt has no question
+hf-embinit analyze vectors.txt --k 2 --sample 5 --lengths 8 --output_dir /proc/x | /proc/x cannot be
+hf-embinit analyze vectors.txt --output_dir file | --output_dir file cannot be written
 hf-embinit analyze nan --output_dir o | nan has NaN or infinite values
 hf-embinit analyze no_tokenizer --output_dir o | no_tokenizer/tokenizer.json cannot be read
 hf-embinit compare model nowhere | model 'nowhere' is not in the local cache

@@ -6,11 +6,12 @@ A card says only what was measured or recorded: a sentence whose facts are missi
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..display import markdown_table
+from ..display import markdown_table, one_line
 from ..errors import RunFolderError
 from ..foreign import read_json
 from ..records import (
@@ -69,12 +70,14 @@ def render_card(
     from huggingface_hub import ModelCard, ModelCardData
 
     config, record, manifest = dict(config or {}), public_record(record), shorten(list(manifest))
-    name = f"{words.base_name(record.dataset)}-{record.init}-seed{record.seed}"
+    name = one_line(f"{words.base_name(record.dataset)}-{record.init}-seed{record.seed}")
     if repo_id:
         name = repo_id.split("/")[-1]
     hub_id, task = hub_dataset(record), task_of(record.task, record.metrics)
     languages = [
-        record.arguments[k] for k in ("source_lang", "target_lang", "language") if record.arguments.get(k)
+        one_line(record.arguments[k])
+        for k in ("source_lang", "target_lang", "language")
+        if record.arguments.get(k)
     ]
     data = ModelCardData(
         language=sorted(set(languages)) or None,
@@ -84,7 +87,7 @@ def render_card(
         pipeline_tag=task.pipeline_tag if task else None,
         tags=[
             "hf_embinit",
-            f"init:{record.init}",
+            one_line(f"init:{record.init}"),
             *([config["model_type"]] if config.get("model_type") else []),
         ],
         datasets=[hub_id] if hub_id else None,
@@ -100,7 +103,7 @@ def render_card(
         data,
         template_path=str(_TEMPLATE),
         table=markdown_table,
-        title=name,
+        title=words.cell(name),
         summary=words.summary(record, config, initialized_at),
         provenance=describe_manifest(manifest),
         statistics=words.statistics_rows(record),
@@ -330,8 +333,7 @@ def hub_dataset(record: RunRecord) -> str | None:
     task = task_of(record.task, record.metrics)
     if task and record.dataset in task.datasets:
         return task.datasets[record.dataset].hub_id
-    parts = record.dataset.split("/")
-    looks_like_id = len(parts) == 2 and all(parts) and not record.dataset.startswith((".", "~"))
+    looks_like_id = re.fullmatch(r"\w[\w.-]*/[\w.-]+", record.dataset)
     local = is_local_data(record.dataset, record.arguments.get("data_dir"))
     return record.dataset if looks_like_id and not local else None
 
@@ -344,8 +346,8 @@ def eval_results(record: RunRecord) -> list[EvalResult]:
     return [
         EvalResult(
             task_type=task.pipeline_tag if task else record.task,
-            dataset_type=hub_dataset(record) or words.base_name(record.dataset),
-            dataset_name=words.base_name(record.dataset),
+            dataset_type=hub_dataset(record) or one_line(words.base_name(record.dataset)),
+            dataset_name=one_line(words.base_name(record.dataset)),
             dataset_split=split,
             metric_type=_hub_name(task, metric),
             metric_name=task.metrics[metric].title if task else metric,

@@ -14,8 +14,8 @@ from tqdm.auto import tqdm
 
 from ..arguments import FilePath, Text, checked
 from ..display import printable
-from ..errors import EmbinitError, InvalidArgumentError, PublishError, RunFolderError
-from ..hub import LIST_NAME, HubRepository, RepoType, add_to_collection, check_repo_id
+from ..errors import DataNotFoundError, EmbinitError, InvalidArgumentError, PublishError, RunFolderError
+from ..hub import LIST_NAME, Branch, HubRepository, RepoType, add_to_collection, check_repo_id
 from ..manifest import read_manifest
 from ..records import (
     ARGUMENTS_NAME,
@@ -65,8 +65,8 @@ class PublishedRuns:
     """Run folders that hold a record alone: their scores are in the data set."""
     failed: dict[str, str]
     """Run folder -> why it was not published."""
-    results: str
-    """Address of the data set."""
+    results: str | None
+    """Address of the data set; None when there are no scores."""
     collection: str | None
     """Address of the collection."""
 
@@ -76,7 +76,8 @@ class PublishedRuns:
         if self.without_weights:
             kept = f"{len(self.without_weights)} runs have no weights here, their scores are in the data set"
             lines.append(f"{'record alone:':<20}{kept}")
-        lines.append(f"{'scores:':<20}{self.results}")
+        if self.results:
+            lines.append(f"{'scores:':<20}{self.results}")
         if self.collection:
             lines.append(f"{'collection:':<20}{self.collection}")
         return "\n".join(lines)
@@ -98,34 +99,30 @@ def publish_all(
     So it does with checkpoints outside of runs whose rows hf_embinit made.
 
     A repository has the name of the run's folder, `translate/a-seed1` that of `translate-a-seed1`. The scores
-    of all runs, also of those whose weights are not there, become the data set `hf-embinit-results`; with
-    `collection` all of it is put into the collection of that title. `owner` is by default the one of the
-    token. Doing it again is safe: what has not changed is not sent, and a run that was not published does
-    not stop the others. The other arguments are those of `publish`.
+    of all runs, also of those whose weights are not there, become the data set `hf-embinit-results`, unless
+    there is no run; with `collection` all of it is put into the collection of that title. `owner` is by
+    default the one of the token. Doing it again is safe: what has not changed is not sent, and a run that
+    was not published does not stop the others. The other arguments are those of `publish`.
 
-    Raises `DataNotFoundError` when no run is there, and `PublishError` when the Hub takes nothing: token,
-    owner, connection, or a data set of that name that holds something else.
+    Raises `DataNotFoundError` when nothing of that is there, and `PublishError` when the Hub takes nothing:
+    token, owner, connection, or a data set of that name that holds something else.
     """
     records, names, failed = _runs(Path(folder))
-    prefix = f"{owner}/" if owner else ""
-    results = HubRepository(
-        f"{prefix}{RESULTS_REPOSITORY}", private=private, token=token, repo_type="dataset"
-    )  # a token or an owner that cannot do it ends here
-    main = results.main()
-    if not overwrite:
-        check_readme(results, main)
-        foreign = main.paths - {".gitattributes", "README.md", LIST_NAME} - set(main.listed)
-        if foreign:
-            raise PublishError(
-                f"The data set {results.repo_id} is taken: it holds {printable(sorted(foreign)[0])}. "
-                "Rename it, or replace it with overwrite=True (`hf-embinit publish --all --overwrite`)."
-            )
+    namespace = f"{owner}/" if owner else ""
+    results: HubRepository | None = None
+    if records:
+        name = f"{namespace}{RESULTS_REPOSITORY}"
+        results = HubRepository(name, private=private, token=token, repo_type="dataset")
+        main = results.main()  # a token or an owner that cannot do it ends before
+        if not overwrite:
+            _check_data_set(results, main)
+        namespace = f"{results.repo_id.partition('/')[0]}/"
     published: dict[str, Publication] = {}
     for run, name in tqdm(names.items(), desc="publishing", unit="run", disable=None):
         try:
             published[run] = publish(
                 run,
-                f"{results.repo_id.partition('/')[0]}/{name}",
+                f"{namespace}{name}",
                 private=private,
                 token=token,
                 license=license,
@@ -134,17 +131,30 @@ def publish_all(
         except (PublishError, RunFolderError) as error:
             failed[run] = str(error)
     models = {run: found.repo_id for run, found in published.items()}
-    main.add(_results_files(records, models, results.repo_id, license))
-    results.commit(main, None, f"Scores of {len(records)} runs")
-    address = None
-    if collection is not None:
-        items: dict[str, tuple[RepoType, str]] = {
-            found.repo_id: ("model", _note(records.get(run))) for run, found in published.items()
-        }
+    items: dict[str, tuple[RepoType, str]] = {
+        found.repo_id: ("model", _note(records.get(run))) for run, found in published.items()
+    }
+    if results is not None:
+        main.add(_results_files(records, models, results.repo_id, license))
+        results.commit(main, None, f"Scores of {len(records)} runs")
         items[results.repo_id] = ("dataset", "The scores of all runs.")
-        address = add_to_collection(collection, items, results, private=bool(private))
-    alone = sorted(set(records) - set(names))
-    return PublishedRuns(published, alone, failed, results.url, address)
+    address = None
+    if collection is not None and items:
+        one = results or HubRepository(next(iter(items)), token=token)
+        address = add_to_collection(collection, items, one, private=bool(private))
+    alone = sorted(set(records) - set(names) - set(failed))
+    return PublishedRuns(published, alone, failed, results.url if results else None, address)
+
+
+def _check_data_set(results: HubRepository, main: Branch) -> None:
+    """Raises `PublishError` when the data set holds what no earlier publication put there."""
+    check_readme(results, main)
+    foreign = main.paths - {".gitattributes", "README.md", LIST_NAME} - set(main.listed)
+    if foreign:
+        raise PublishError(
+            f"The data set {results.repo_id} is taken: it holds {printable(sorted(foreign)[0])}. "
+            "Rename it, or replace it with overwrite=True (`hf-embinit publish --all --overwrite`)."
+        )
 
 
 @checked
@@ -152,7 +162,8 @@ def planned_runs(folder: FilePath, owner: Text | None = None, license: str | Non
     """What `publish_all` would send, without asking the Hub.
 
     `models` is repository -> bytes, `failed` run folder -> why it cannot be published, `results` the data
-    set, the runs and the bytes of it, and `without_weights` the folders that hold a record alone.
+    set, the runs and the bytes of it (None without runs), and `without_weights` the folders that hold a
+    record alone.
     """
     records, names, failed = _runs(Path(folder))
     models: dict[str, int] = {}
@@ -164,14 +175,16 @@ def planned_runs(folder: FilePath, owner: Text | None = None, license: str | Non
             failed[run] = str(error)
         else:
             models[repo_id] = sum(size for files in plan.values() for size in files.values())
-    repo_id = f"{owner or 'you'}/{RESULTS_REPOSITORY}"
-    files = _results_files(records, {}, repo_id, license)
-    results = {"repository": repo_id, "runs": len(records), "bytes": sum(map(len, files.values()))}
+    results: dict[str, Any] | None = None
+    if records:
+        repo_id = f"{owner or 'you'}/{RESULTS_REPOSITORY}"
+        files = _results_files(records, {}, repo_id, license)
+        results = {"repository": repo_id, "runs": len(records), "bytes": sum(map(len, files.values()))}
     return {
         "models": models,
         "results": results,
         "failed": failed,
-        "without_weights": sorted(set(records) - set(names)),
+        "without_weights": sorted(set(records) - set(names) - set(failed)),
     }
 
 
@@ -180,9 +193,13 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str], dict[str,
     others are left out.
 
     What has weights are runs, and checkpoints outside of runs whose rows hf_embinit made. Left out are runs
-    that are not finished.
+    that are not finished, and folders whose names no repository can have.
     """
-    found, _ = find_records(folder)
+    found, nothing = dict[str, RunRecord](), None
+    try:
+        found, _ = find_records(folder)
+    except DataNotFoundError as error:
+        nothing = error
     records = {str((folder / path).parent): public_record(record) for path, record in found.items()}
     names = {
         run: _name(Path(run), folder)
@@ -199,25 +216,33 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str], dict[str,
         with suppress(EmbinitError):  # somebody else's file
             if read_manifest(path):
                 names[str(path.parent)] = _name(path.parent, folder)
-    for place, name in names.items():
-        if len(name) > _LONGEST_NAME:
-            raise InvalidArgumentError(
-                f"{place} would be the repository {name!r}, of {len(name)} characters where the Hub takes "
-                f"{_LONGEST_NAME}: give a folder nearer to the runs"
-            )
-        check_repo_id(f"owner/{name}")
-        if list(names.values()).count(name) > 1:
-            raise InvalidArgumentError(
-                f"two runs below {folder} would be the repository {name!r}: rename {place}"
-            )
+    if nothing and not names:
+        raise nothing
     why = "the run is not finished: go on with it by --resume_from_checkpoint last"
-    return records, names, dict.fromkeys(sorted(unfinished), why)
+    failed = dict.fromkeys(sorted(unfinished), why)
+    problems = {place: _name_problem(name, list(names.values())) for place, name in names.items()}
+    failed |= {place: problem for place, problem in problems.items() if problem}
+    return records, {place: name for place, name in names.items() if place not in failed}, failed
 
 
 def _name(run: Path, folder: Path) -> str:
     """The repository of a run: its place below `folder`."""
     parts = run.relative_to(folder).parts or (run.resolve().name,)
-    return re.sub(r"[^\w.-]+|-{2,}|\.{2,}", "-", "-".join(parts), flags=re.ASCII)
+    return re.sub(r"(?:[^\w.]|\.{2,})+", "-", "-".join(parts), flags=re.ASCII).strip("-.")
+
+
+def _name_problem(name: str, names: Sequence[str]) -> str | None:
+    """Why a folder cannot be the repository `name`, of the `names` of all; None when it can."""
+    if len(name) > _LONGEST_NAME:
+        size = f"of {len(name)} characters where the Hub takes {_LONGEST_NAME}"
+        return f"it would be the repository {name!r}, {size}: rename the folder"
+    try:
+        check_repo_id(f"owner/{name}")
+    except InvalidArgumentError:
+        return f"it would be the repository {name!r}, which the Hub does not take: rename the folder"
+    if names.count(name) > 1:
+        return f"another folder would be the repository {name!r}, too: rename one of them"
+    return None
 
 
 def _results_files(

@@ -15,6 +15,9 @@ from . import text as words
 from .cards import render_card, shown_scores
 
 INDEX = "README.md"
+_TITLE = "# Model cards of the reference runs"
+_CARD = re.compile(r"---\n(?:(?!---\n).*\n)*- hf_embinit\n")
+"""The start of a card: its header has this tag."""
 _NOT_SHOWN = ("max_train_samples", "max_eval_samples", "max_predict_samples", "twin_seeds")
 
 
@@ -49,7 +52,7 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
     header = ["run", "task", "data", "initializer", "seed", "first score"]
     cards[INDEX] = "\n".join(
         [
-            "# Model cards of the reference runs",
+            _TITLE,
             "",
             "One card a run, rendered from its record under "
             f"[`{_link(results, folder)}`]({_link(results, folder)}). The checkpoints themselves are not "
@@ -66,17 +69,33 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
 def write_reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[str]:
     """Writes `reference_cards` into `folder` and returns the names of the files.
 
-    Cards that an earlier index lists and whose records are gone are removed.
+    Cards that an earlier index lists and whose records are gone are removed. Raises `RunFolderError`, before
+    anything is written, when a file of such a name is no index and no card.
     """
     folder = Path(folder)
     cards = reference_cards(results, folder)
+    for name in cards:
+        if (folder / name).exists() and not _is_ours(folder / name):
+            raise RunFolderError(
+                f"{folder / name} is none of the pages that this command writes: give another folder, "
+                "or move the file away"
+            )
     index = folder / INDEX
     before = re.findall(r"\]\(([\w.-]+\.md)\)", index.read_text(encoding="utf-8")) if index.is_file() else []
     for name in set(before) - set(cards):
-        (folder / name).unlink(missing_ok=True)
+        if _is_ours(folder / name):
+            (folder / name).unlink()
     for name, text in cards.items():
         write_text(folder / name, text)
     return sorted(cards)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is an index or a card."""
+    if not path.is_file():
+        return False
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return text.startswith(f"{_TITLE}\n") if path.name == INDEX else _CARD.match(text) is not None
 
 
 def manifest_of_record(record: RunRecord) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def _list(args: Namespace) -> Answer:
     records = list_initializers(args.pattern, purpose=args.purpose)
     if not records:
         names = [name for record in list_initializers() for name in (record.name, *record.aliases)]
-        raise UnknownNameError("init", args.pattern.strip("*?"), names)
+        raise UnknownNameError("init", args.pattern, names)
     lines = [
         f"{', '.join((record.name, *record.aliases)):<20} {record.summary} ({record.reference})"
         for record in records

@@ -140,6 +140,8 @@ def _publish_flags(parser: ArgumentParser) -> None:
 def _publish(args: Namespace) -> Answer:
     import hf_embinit
 
+    if {"--private", "--no-private"} <= set(args.command_line):
+        raise CommandLineError("--private --no-private: leave one of them out")
     if args.all:
         return _publish_all(args)
     if args.collection:
@@ -174,9 +176,11 @@ def _publish_all(args: Namespace) -> Answer:
         from ..cards import planned_runs
 
         plan = planned_runs(args.run_folder, args.repo_id, args.license)
-        results = plan["results"]
         lines = [f"{'bytes':>14}  repository", *(f"{n:>14,}  {name}" for name, n in plan["models"].items())]
-        lines.append(f"{results['bytes']:>14,}  {results['repository']} (scores of {results['runs']} runs)")
+        if results := plan["results"]:
+            lines.append(
+                f"{results['bytes']:>14,}  {results['repository']} (scores of {results['runs']} runs)"
+            )
         lines += [f"{'not published':>14}  {run}: {reason}" for run, reason in plan["failed"].items()]
         if plan["without_weights"]:
             lines.append(f"{'record alone':>14}  {len(plan['without_weights'])} runs without weights")

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..disk import check_place, writing
 from ..errors import RunFolderError
 from ..files import file_sha256
 from ..foreign import read_json
@@ -124,12 +125,25 @@ def _is_own(folder: Path, path: str) -> bool:
     return (folder / path).is_file() and not any(place.is_symlink() for place in on_the_way)
 
 
-def check_report_folder(folder: str | Path, entry: str) -> None:
-    """Raises `RunFolderError` when a folder has a `results.json` that is no older report of the same kind:
-    one with this entry, which is replaced."""
+def check_report_folder(folder: str | Path, entry: str, names: Sequence[str] = ()) -> None:
+    """Raises `RunFolderError` for a folder in which a report would replace what is no older one.
+
+    That is a `results.json` without this entry, and without any a file or folder of these names. Raises
+    `FileWriteError` where nothing can be written.
+    """
+    with writing(f"--output_dir {folder}"):
+        check_place(Path(folder))
     results = Path(folder) / RESULTS_NAME
-    if results.exists() and entry not in read_json(results, error=RunFolderError):
-        raise RunFolderError(f"--output_dir {folder} holds the results of another run: name another")
+    if results.exists():
+        if entry not in read_json(results, error=RunFolderError):
+            raise RunFolderError(f"--output_dir {folder} holds the results of another run: name another")
+        return
+    for name in names:
+        if (Path(folder) / name).exists():
+            raise RunFolderError(
+                f"--output_dir {folder} holds {name}, and no older report: "
+                "name another folder, or move it away"
+            )
 
 
 def model_folders(folder: Path) -> list[str]:

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 _PLACES = re.compile(r"(output|data|logging)_dir|resume_from_checkpoint|\w+_file")
 """Arguments that are always local paths."""
-_ROOTED = re.compile(r"(~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|~$")
+_SECRETS = re.compile(r"(\w+_)?(api_key|password|secret)|((hub|hf|access|auth)_)?token")
+"""Arguments that open an account."""
+_ROOTED = re.compile(r"file:|(~|\.{1,2})?[/\\]|[A-Za-z]:[/\\]|~$", re.IGNORECASE)
+_IN_A_TEXT = re.compile(
+    r"""(?<![\w:/\\.~<-])(?:(?:file:/*|~)?/[^\s/"'`<>]+|[A-Za-z]:[/\\]+[^\s/\\"'`<>]+)"""
+    r"""(?:[/\\]+[^\s/\\"'`<>\])},;]+)+""",
+    re.IGNORECASE,
+)
+"""A path from a root on, of two parts or more, inside a longer text; no part of an address of the web."""
 _INSIDE = re.compile(
     r"\S+/\S+/\S+|\S+/\S+\.(txt|vec|zip|gz|bz2|xz|bin|pt|jsonl?|csv|tsv|parquet|safetensors)"
 )
@@ -24,11 +32,12 @@ _INSIDE = re.compile(
 
 
 def public_record(record: RunRecord) -> RunRecord:
-    """The record without the folders of this machine."""
+    """The record without the folders of this machine, and without keys and passwords."""
     values = shorten(record.to_dict())
     arguments = {
         key: _last_part(value) if _PLACES.fullmatch(key) and isinstance(value, str) else value
         for key, value in values["arguments"].items()
+        if not _SECRETS.fullmatch(key)
     }
     return type(record)(**{**values, "arguments": arguments})
 
@@ -56,9 +65,11 @@ def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shorten(value: Any) -> Any:
-    """`value` with every string that is a local path reduced to its last part."""
+    """`value` with every local path, a string or in one, reduced to its last part."""
     if isinstance(value, str):
-        return _last_part(value) if _is_local(value) else value
+        if _is_local(value):
+            return _last_part(value)
+        return _IN_A_TEXT.sub(lambda found: _last_part(found[0]), value)
     if isinstance(value, Mapping):
         return {key: shorten(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -68,9 +79,13 @@ def shorten(value: Any) -> Any:
 
 def _is_local(text: str) -> bool:
     """Whether a text is a local path and not a Hub id, a name or a token."""
-    if len(text) < 3 or "\n" in text or "://" in text:
+    if len(text) < 3:
         return False
-    if _ROOTED.match(text) or _INSIDE.fullmatch(text):
+    if _ROOTED.match(text):
+        return True
+    if "\n" in text or "://" in text:
+        return False
+    if _INSIDE.fullmatch(text):
         return True
     try:
         return ("/" in text or "\\" in text) and Path(text).exists()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..display import printable
 from ..drawing import BLUE, GRAY, ORANGE, new_figure, save_figure
 from ..errors import InvalidArgumentError
 from .analysis import spearman
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PARTS = 20
+_LONGEST = 32
+"""Letters of a space's name that are drawn."""
 _NO_ORDER = 0.1
 """Rank correlations nearer to 0 than this are called none."""
 _LINES = [
@@ -33,6 +36,12 @@ _INITS = {"pretrained": "as it is", "pretrained_xavier": "standardized"}
 def _panels(rows: int, columns: int, width: float, height: float, **options: Any) -> tuple[Figure, Any]:
     """A figure of `rows` x `columns` axes, of `width` x `height` inches each."""
     return new_figure(width * columns, height * rows, rows=rows, columns=columns, dpi=110, **options)
+
+
+def short_name(name: str) -> str:
+    """A name that a panel has room for: of a long one the start and the end."""
+    name = printable(name)
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
 
 
 def plot_norms(
@@ -68,7 +77,7 @@ def plot_norms(
         ax.set_ylim(bottom=0)
         rho = spearman(-x if counts is None else x, y)
         kind = "as long as rare ones" if abs(rho) < _NO_ORDER else "shorter" if rho < 0 else "longer"
-        ax.set_title(f"{name}:\nfrequent tokens {kind} (Spearman {rho:+.2f})", fontsize="medium")
+        ax.set_title(f"{short_name(name)}:\nfrequent tokens {kind} (Spearman {rho:+.2f})", fontsize="medium")
         ax.set_xlabel(
             "rank by frequency (frequent on the left)"
             if counts is None
@@ -114,7 +123,7 @@ def plot_absorption(
                     )
             longest = max(variants[variant], key=lambda point: point["num_positions"])
             read = f"position read for {100 * longest['position_accuracy_in_sum']:.0f}% of tokens"
-            ax.set_title(f"{name}, {described}:\n{read}", fontsize="medium")
+            ax.set_title(f"{short_name(name)}, {described}:\n{read}", fontsize="medium")
             ax.set_xscale("log", base=2)
             ax.set_ylim(-0.03, 1.05)
             lengths = [p["num_positions"] for p in variants[variant]]
@@ -177,8 +186,9 @@ def plot_match_matrix(
         image = ax.imshow(grid.numpy(), cmap="Blues", vmin=0, vmax=top)
         ax.grid(False)
         ax.spines[:].set_visible(False)
-        ax.set_xticks(range(len(names)), names, rotation=35, ha="right", fontsize="small")
-        ax.set_yticks(range(len(names)), names if ax is axes.flat[0] else [""] * len(names), fontsize="small")
+        shown = [short_name(name) for name in names]
+        ax.set_xticks(range(len(names)), shown, rotation=35, ha="right", fontsize="small")
+        ax.set_yticks(range(len(names)), shown if ax is axes.flat[0] else [""] * len(names), fontsize="small")
         ax.tick_params(length=0)
         ax.set_title(f"by {metric.replace('_', ' ')}", fontsize="medium")
         _fill_diagonal(ax, len(names))
@@ -194,7 +204,8 @@ def plot_match_matrix(
     if measured:
         best = max(measured, key=lambda pair: pair["cosine"])
         alike = "are most alike" if len(measured) > 1 else "compared"
-        found = f"{best['a']} and {best['b']} {alike}: {_percent(best['cosine'])} by cosine"
+        both = " and ".join(short_name(best[which]) for which in "ab")
+        found = f"{both} {alike}: {_percent(best['cosine'])} by cosine"
         if best.get("chance") is not None:
             found += f", {_percent(best['chance'])} by chance"
         title = f"{title}: {found}" if title else found

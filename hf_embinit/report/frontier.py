@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from ..arguments import AtLeastTwo, Count, Positive, Seed, Text, check_flags
+from ..disk import writing
 from ..display import markdown_table
 from ..drawing import shrink_picture
 from ..errors import InvalidArgumentError
-from ..files import file_sha256
+from ..files import file_sha256, replaced_files
 from ..initializers import turned_away
 from ..measures import (
     AnalogyTask,
@@ -88,7 +89,7 @@ def measure_frontier(args: FrontierArguments, command: str) -> dict[str, Any]:
     """
     start = time.perf_counter()
     check_flags(args)
-    check_report_folder(args.output_dir, "cells")
+    check_report_folder(args.output_dir, "cells", ("table.md", "figures"))
     if not args.positions or not args.position_scales:
         raise InvalidArgumentError(
             f"--positions {args.positions} --position_scales {args.position_scales}: give one of each or more"
@@ -122,7 +123,6 @@ def measure_frontier(args: FrontierArguments, command: str) -> dict[str, Any]:
                 cells.append({"table": name, **cell.to_dict()})
             if name not in _TURNS and known is not None:  # the same whatever the positions
                 alone[name] = known
-    folder = Path(args.output_dir)
     results = {
         "vectors": {**vectors.source, "name": args.vectors},
         "data": {
@@ -140,9 +140,10 @@ def measure_frontier(args: FrontierArguments, command: str) -> dict[str, Any]:
         "runtime": {"seconds": time.perf_counter() - start, "device": device_name("cpu")},
         "versions": collect_versions(),
     }
-    figure = shrink_picture(plot_frontier(results, folder / "figures" / "frontier.png"))
-    write_text(folder / "table.md", render_frontier(results, figure.relative_to(folder).as_posix()))
-    write_json(folder / RESULTS_NAME, results)
+    with writing(f"--output_dir {args.output_dir}"), replaced_files(args.output_dir) as folder:
+        figure = shrink_picture(plot_frontier(results, folder / "figures" / "frontier.png"))
+        write_text(folder / "table.md", render_frontier(results, figure.relative_to(folder).as_posix()))
+        write_json(folder / RESULTS_NAME, results)
     return results
 
 

@@ -121,7 +121,7 @@ class _Writer:
             name = self._render(tokens[start + 1 : start + 2])
             anchor = re.sub(r"[^a-z0-9]+", "-", tokens[start + 1].content.lower()).strip("-")
             self.contents.append((anchor, name))
-            body = self._blocks(tokens[start + 3 : end], tokens[start + 1].content)
+            body = self._blocks(tokens[start + 3 : end], self._words(tokens[start + 1]))
             parts.append(f'<section id="{anchor}">\n<h2>{name}</h2>\n{body}</section>\n')
         return "".join(parts)
 
@@ -131,7 +131,7 @@ class _Writer:
         while i < len(tokens):
             token = tokens[i]
             if token.type == "heading_open":
-                heading = tokens[i + 1].content
+                heading = self._words(tokens[i + 1])
             picture = self._picture(tokens[i : i + 3])
             if picture is not None or token.type == "table_open":
                 parts.append(self._render(plain))
@@ -165,7 +165,7 @@ class _Writer:
         with Image.open(self.folder / path) as picture:
             width, height = picture.size
         source = _data_uri((self.folder / path).read_bytes(), "image/png")
-        alt, caption = html.escape(image.content), html.escape(self.captions[path])
+        alt, caption = html.escape(self._words(image)), html.escape(self.captions[path])
         least = min(round(_READABLE * width), _COLUMN)
         wide = ' class="wide"' if least > _PHONE else ""
         return (
@@ -175,6 +175,10 @@ class _Writer:
             f'style="min-width: {least}px; max-width: {width}px"></div>\n'
             f"<figcaption><b>Figure {self.figures}.</b> {caption}</figcaption>\n</figure>\n"
         )
+
+    def _words(self, token: Token) -> str:
+        """The text of a heading or of a picture, without the signs of Markdown."""
+        return self.parser.renderer.renderInlineAsText(token.children or [], self.parser.options, {})
 
     def _render(self, tokens: Sequence[Token]) -> str:
         return self.parser.renderer.render(list(tokens), self.parser.options, {})

@@ -16,7 +16,9 @@ from ..errors import InvalidArgumentError
 if TYPE_CHECKING:
     from .analysis import Space
 
-REPORT_NAME, PAGE_NAME = "report.md", "report.html"
+REPORT_NAME, PAGE_NAME, FIGURES = "report.md", "report.html", "figures"
+_STALE = (PAGE_NAME, *(f"{FIGURES}/{name}.png" for name in ("distribution_*", "norms", "match")))
+"""What an older report may have, and a newer one in its place need not."""
 
 
 @dataclass
@@ -74,9 +76,10 @@ class AnalysisArguments:
 
 
 def analyze_embeddings(args: AnalysisArguments, command: str) -> dict[str, Any]:
-    """Writes the report into `args.output_dir` and returns its `results.json`; `command` is shown in it.
+    """Writes the report into `args.output_dir`, whole or not at all, and returns its `results.json`.
 
-    Raises what `load_spaces`, `check_settings` and `load_texts` raise, before anything is written.
+    `command` is shown in it. Raises what `check_report_folder`, `load_spaces`, `check_settings` and
+    `load_texts` raise, before anything is measured.
     """
     return analyze_spaces(args, command)[0]
 
@@ -88,16 +91,14 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
     import torch
 
     from ..measures import read_analogies
-    from ..records import check_report_folder, collect_versions, device_name, write_json, write_text
+    from ..records import check_report_folder, collect_versions, device_name
     from ..tasks import load_texts, texts_digest
     from ..vectors import rows_digest
     from . import analysis
-    from .html import render_page
     from .spaces import count_tokens, find_source, load_spaces
-    from .text import render_report
 
     check_flags(args)
-    check_report_folder(args.output_dir, "spaces")
+    check_report_folder(args.output_dir, "spaces", (REPORT_NAME, PAGE_NAME, FIGURES))
     start = time.perf_counter()
     spaces = load_spaces(args.sources, args.names, table=args.table, allow_pickle=args.allow_pickle)
     analysis.check_settings(spaces, k=args.k, sample=args.sample, lengths=args.lengths)
@@ -125,26 +126,35 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
     neighbors = analysis.neighbors(spaces, words)
     pairs = analysis.match_matrix(spaces, args.k, args.sample, torch.Generator().manual_seed(args.seed))
 
-    folder = Path(args.output_dir)
     results = {
         "spaces": measured,
         "knn_match": pairs,
         "neighbors": neighbors,
         "corpus": corpus,
         "data": data,
-        "figures": _draw(spaces, measured, pairs, folder),
         "arguments": asdict(args),
         "command": command,
         "runtime": {"seconds": time.perf_counter() - start, "device": device_name("cpu")},
         "versions": collect_versions(),
     }
-    write_text(folder / REPORT_NAME, render_report(results))
-    if args.html:
-        write_text(folder / PAGE_NAME, render_page(results, folder))
-    else:
-        (folder / PAGE_NAME).unlink(missing_ok=True)  # an older report's
-    write_json(folder / "results.json", results)
+    _write(args, results, spaces)
     return results, spaces
+
+
+def _write(args: AnalysisArguments, results: dict[str, Any], spaces: Sequence[Space]) -> None:
+    """Draws the figures, adds their paths to `results`, and writes all files."""
+    from ..disk import writing
+    from ..files import replaced_files
+    from ..records import RESULTS_NAME, write_json, write_text
+    from .html import render_page
+    from .text import render_report
+
+    with writing(f"--output_dir {args.output_dir}"), replaced_files(args.output_dir, _STALE) as folder:
+        results["figures"] = _draw(spaces, results["spaces"], results["knn_match"], folder)
+        write_text(folder / REPORT_NAME, render_report(results))
+        if args.html:
+            write_text(folder / PAGE_NAME, render_page(results, folder))
+        write_json(folder / RESULTS_NAME, results)
 
 
 def summary(results: dict[str, Any]) -> str:
@@ -194,16 +204,16 @@ def _draw(
     """Draws the figures into `folder/figures` and returns their paths relative to `folder`."""
     from ..drawing import shrink_picture
     from ..training import plot_embedding_distribution
-    from .figures import plot_absorption, plot_match_matrix, plot_norms
+    from .figures import plot_absorption, plot_match_matrix, plot_norms, short_name
 
-    place = folder / "figures"
+    place = folder / FIGURES
 
     def link(picture: Path) -> str:
         return shrink_picture(picture).relative_to(folder).as_posix()
 
     distributions = {}
     for number, space in enumerate(spaces, 1):
-        title = f"{space.name} [{len(space.tokens):,}, {space.matrix.shape[1]}]"
+        title = f"{short_name(space.name)} [{len(space.tokens):,}, {space.matrix.shape[1]}]"
         path = place / f"distribution_{number}.png"
         distributions[space.name] = link(plot_embedding_distribution(space.matrix, path, title=title))
     norms = {s.name: s.norms() for s in spaces if measured[s.name]["frequency"]["by"] is not None}

@@ -76,7 +76,7 @@ def load_space(
     """The `Space` of a file of vectors, a checkpoint's folder, or a Hub id; no model is built.
 
     Raises what `load_vectors` raises, and `InvalidArgumentError` for NaN or infinite values, for a table
-    whose rows are all zero or all the same, and when fewer than two rows are left.
+    whose rows are all zero, all the same or too long for float32, and when fewer than two rows are left.
     """
     path = find_source(source)
     vectors = load_vectors(path, table=table, allow_pickle=allow_pickle)
@@ -94,12 +94,22 @@ def load_space(
     for reason, rows in reasons.items():
         left_out[reason] = int((keep & rows).sum())
         keep &= ~rows
-    left_out["NaN or infinite"] = len(vectors.report.get("non_finite", ()))
+    before = {  # left out by the reader
+        "NaN or infinite": len(vectors.report.get("non_finite", ())),
+        "repeated": vectors.report.get("duplicates", 0),
+    }
+    left_out |= before
     matrix = vectors.matrix[keep]
     if len(matrix) < 2 or bool((matrix == matrix[0]).all()):
         state = "of which at least two must be left" if len(matrix) < 2 else "which are all the same"
         raise InvalidArgumentError(
             f"{name} has {len(matrix)} rows that are neither special nor zero, {state}: nothing to compare"
+        )
+    longest = float(matrix.norm(dim=1).max())
+    if not longest**2 * matrix.shape[1] < torch.finfo(matrix.dtype).max:
+        raise InvalidArgumentError(
+            f"{name} has values up to {float(matrix.abs().max()):.3g}: rows so long cannot be measured in "
+            "float32, divide the table by their length"
         )
     own = _own_positions(path, allow_pickle) if "table" in vectors.report else None
     return Space(
@@ -109,7 +119,7 @@ def load_space(
         family=vectors.family,
         tokens=[token for token, kept in zip(vectors.tokens, keep.tolist(), strict=True) if kept],
         matrix=matrix,
-        rows_read=len(vectors) + left_out["NaN or infinite"],
+        rows_read=len(vectors) + sum(before.values()),
         left_out={reason: count for reason, count in left_out.items() if count},
         own_positions_std=None if own is None else float(own.std()),
     )

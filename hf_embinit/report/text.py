@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..display import markdown_code, markdown_table, markdown_text
+from ..display import markdown_code, markdown_table, markdown_text, printable
 from .analysis import HARMFUL, HARMLESS, advice
 
 _LENGTH = 64  # positions in the section on sums, or the nearest measured: most sentences are shorter
@@ -16,7 +16,7 @@ def render_report(results: Mapping[str, Any]) -> str:
     """The whole page. Figures are linked relative to it, in `figures/`."""
     spaces = results["spaces"]
     parts = [
-        [f"# Embedding spaces: {', '.join(spaces)}"],
+        [f"# Embedding spaces: {', '.join(map(markdown_text, spaces))}"],
         _what_to_do(spaces, results["corpus"]),
         _tables(spaces),
         _values(spaces, results["corpus"], results["figures"]),
@@ -41,12 +41,12 @@ def headline(name: str, space: Mapping[str, Any], corpus: Mapping[str, Any] | No
     values = space["statistics_in_corpus"] or space["statistics"]
     n, d = values["table"]["num_embeddings"], values["table"]["embedding_dim"]
     seen = corpus is not None and space["statistics_in_corpus"] is not None
-    where = f"the {n:,} of its tokens that {corpus['name']} has" if corpus and seen else f"{n:,} tokens"
+    where = f"the {n:,} of its tokens that {_name(corpus)} has" if corpus and seen else f"{n:,} tokens"
     init = advice(values["sd_over_xavier"], values["scaled_sd_over_positions"])
     near, moved = (_nearest(points, _LENGTH) for points in space["absorption"].values())
     return (
-        f"**{name}: sd is {times(values['sd_over_xavier'])} times Xavier's at this vocabulary ({where}); use "
-        f"`{init}`.** Scaled by sqrt({d}), as a model reads them, the values are "
+        f"**{markdown_text(name)}: sd is {times(values['sd_over_xavier'])} times Xavier's at this vocabulary "
+        f"({where}); use `{init}`.** Scaled by sqrt({d}), as a model reads them, the values are "
         f"{times(values['scaled_sd_over_positions'])} times as wide as the position encodings: of the first "
         f"{near['num_positions']}, the one nearest to the sum is the right one for "
         f"{100 * near['position_accuracy_in_sum']:.0f}% of the tokens, and for "
@@ -55,12 +55,18 @@ def headline(name: str, space: Mapping[str, Any], corpus: Mapping[str, Any] | No
     )
 
 
+def _name(corpus: Mapping[str, Any]) -> str:
+    return markdown_text(corpus["name"])
+
+
 def _nearest(points: Sequence[Mapping[str, Any]], length: int) -> Mapping[str, Any]:
     return min(points, key=lambda point: abs(point["num_positions"] - length))
 
 
 def times(ratio: float) -> str:
-    """A ratio as it is read: `23`, `4.3`, `0.42`."""
+    """A ratio as it is read: `23`, `4.3`, `0.42`, `3.0e+07`."""
+    if ratio >= 1e6:
+        return f"{ratio:.1e}"
     return f"{ratio:,.0f}" if ratio >= 9.95 else f"{ratio:.1f}" if ratio >= 0.995 else f"{ratio:.2g}"
 
 
@@ -95,7 +101,16 @@ def _tables(spaces: Mapping[str, Any]) -> list[str]:
         own = space["own_positions_std"]
         positions = "none" if own is None else f"learned, sd {own:.3g}"
         family = space["family"].replace("_", "-")
-        rows.append([name, markdown_code(space["source"]), *sizes, family, left_out or "none", positions])
+        rows.append(
+            [
+                markdown_text(name),
+                markdown_code(space["source"]),
+                *sizes,
+                family,
+                left_out or "none",
+                positions,
+            ]
+        )
     head = ["space", "source", "rows", "used", "D", "tokens", "left out", "positions of its own"]
     return ["## The tables", "", _table(head, rows, "llrrrlll")]
 
@@ -105,9 +120,10 @@ def _values(
 ) -> list[str]:
     versions = []
     for name, space in spaces.items():
-        versions.append((name, space["statistics"]))
+        label = markdown_text(name)
+        versions.append((label, space["statistics"]))
         if corpus and space["statistics_in_corpus"]:
-            versions.append((f"{name}, tokens in {corpus['name']}", space["statistics_in_corpus"]))
+            versions.append((f"{label}, tokens in {_name(corpus)}", space["statistics_in_corpus"]))
     lines = ["## Values against Xavier's and the positions'", ""]
     lines += ["As in Kim et al. 2024, Tables 2 and 8: before scaling; sd in parentheses.", ""]
     head = ["space", "tokens", "range", "mean (sd)", "Xavier range (sd)", "sd / Xavier's"]
@@ -126,7 +142,10 @@ def _values(
     head = ["space", "excess kurtosis", "row norms: least, mean, largest", "effective rank"]
     lines += [_table(head, [_shape(*version) for version in versions], "lrrr")]
     for name, path in figures["distribution"].items():
-        lines += ["", f"![Values of {name} against Xavier's and the positions', log axes]({path})"]
+        lines += [
+            "",
+            f"![Values of {markdown_text(name)} against Xavier's and the positions', log axes]({path})",
+        ]
     return lines
 
 
@@ -136,8 +155,8 @@ def _before_scaling(label: str, values: Mapping[str, Any]) -> list[str]:
         label,
         f"{rows['num_embeddings']:,}",
         _range(rows),
-        _mean(rows),
-        f"±{_number(xavier['max'])} ({_number(xavier['std'])})",
+        mean_and_sd(rows),
+        f"±{number(xavier['max'])} ({number(xavier['std'])})",
         f"**{times(values['sd_over_xavier'])}**",
         _range(values["pretrained_xavier"]),
         _range(values["xavier_pretrained"]),
@@ -149,17 +168,17 @@ def _after_scaling(label: str, values: Mapping[str, Any]) -> list[str]:
     return [
         label,
         _range(values["table_scaled"]),
-        _mean(values["table_scaled"]),
-        f"±{_number(xavier['max'])} ({_number(xavier['std'])})",
-        f"{_range(moved)} ({_number(moved['std'])})",
-        f"{_range(values['positions'])}, {_mean(values['positions'])}",
+        mean_and_sd(values["table_scaled"]),
+        f"±{number(xavier['max'])} ({number(xavier['std'])})",
+        f"{_range(moved)} ({number(moved['std'])})",
+        f"{_range(values['positions'])}, {mean_and_sd(values['positions'])}",
         f"**{times(values['scaled_sd_over_positions'])}**",
     ]
 
 
 def _shape(label: str, values: Mapping[str, Any]) -> list[str]:
     rows = values["table"]
-    norms = ", ".join(_number(rows[f"row_norm_{which}"]) for which in ("min", "mean", "max"))
+    norms = ", ".join(number(rows[f"row_norm_{which}"]) for which in ("min", "mean", "max"))
     most = min(rows["num_embeddings"], rows["embedding_dim"])
     return [label, f"{rows['kurtosis']:.1f}", norms, f"{rows['effective_rank']:.0f} of {most}"]
 
@@ -173,19 +192,19 @@ def _norms(
         frequency = space["frequency"]
         by_length = f"{frequency['row_length_correlation']:+.2f}"
         if frequency["by"] == "counts":
-            text = corpus["name"] if corpus else "the corpus"
+            text = _name(corpus) if corpus else "the corpus"
             how = f"counts in {text}, {frequency['tokens']:,} tokens seen"
         elif frequency["by"] == "rows":
             how = f"order of the rows (longer words come later: {by_length})"
         elif corpus:
-            how = f"not known: {corpus['name']} has too few of its tokens"
+            how = f"not known: {_name(corpus)} has too few of its tokens"
         elif space["family"] == "words":
             how = "not known: longer words do not come later, as they would in that order "
             how += f"({by_length}); give `--corpus`"
         else:
             how = "not known: the ids of sub-words are in no such order; give `--corpus`"
         value = frequency["norm_correlation"]
-        rows.append([name, how, "–" if value is None else f"{value:+.2f}"])
+        rows.append([markdown_text(name), how, "–" if value is None else f"{value:+.2f}"])
     head = ["space", "frequency from", "correlation of frequency and norm (Spearman)"]
     lines += [
         _table(head, rows, "llr"),
@@ -203,7 +222,7 @@ def _sums(
 ) -> list[str]:
     lines = ["## What is left of words and positions in their sum", ""]
     if corpus:
-        lines += [f"Of the tokens in {corpus['name']}, where they are enough.", ""]
+        lines += [f"Of the tokens in {_name(corpus)}, where they are enough.", ""]
     rows = []
     length = 0  # the same for all: they were measured at the same ones
     for name, space in spaces.items():
@@ -211,11 +230,11 @@ def _sums(
             point = _nearest(points, _LENGTH)
             length = point["num_positions"]
             init = "as it is" if variant == "pretrained" else f"`{variant}`"
-            widths = f"{_number(point['embedding_std'])} / {_number(point['position_std'])}"
+            widths = f"{number(point['embedding_std'])} / {number(point['position_std'])}"
             words = [_percent(point[f"knn_match_{where}"]) for where in ("in_sum", "recovered")]
             positions = [_percent(point[f"position_accuracy_{where}"]) for where in ("in_sum", "recovered")]
             span = f"{point['span_dimensions']} of {space['embedding_dim']}"
-            rows.append([name, init, widths, *words, *positions, span])
+            rows.append([markdown_text(name), init, widths, *words, *positions, span])
     lines += [
         f"Each token stands at a random one of the first {length} positions. *Words left* is the KNN match "
         "similarity, by cosine, of the sum to the words alone; *positions left* how often the nearest "
@@ -240,7 +259,7 @@ def _neighbors(neighbors: Mapping[str, Mapping[str, Any]], names: Sequence[str])
         near = [by_space[name] for name in names]
         cells = ["not a token" if tokens is None else " ".join(map(markdown_code, tokens)) for tokens in near]
         rows.append([f"**{markdown_text(word)}**", *cells])
-    return [*lines, _table(["word", *names], rows)]
+    return [*lines, _table(["word", *map(markdown_text, names)], rows)]
 
 
 def _match(
@@ -261,7 +280,8 @@ def _match(
         cells = [_percent(pair[m]) for m in ("inner_product", "cosine", "chance")]
         if pair["chance"] is None:
             cells = ["too few shared tokens", "–", "–"]
-        rows.append([f"{pair['a']}, {pair['b']}", f"{pair['shared_tokens']:,}", *cells])
+        both = f"{markdown_text(pair['a'])}, {markdown_text(pair['b'])}"
+        rows.append([both, f"{pair['shared_tokens']:,}", *cells])
     head = ["spaces", "shared tokens", "by inner product", "by cosine", "chance"]
     lines += [_table(head, rows, "lrrrr")]
     return [*lines, "", f"![KNN match similarity of all pairs]({figures['match']})"]
@@ -280,11 +300,11 @@ def _table_4(spaces: Mapping[str, Any], corpus: Mapping[str, Any] | None) -> lis
         "GloVe vectors of a vocabulary of 5,893 words the paper has 1424/1631 (87.3%) with positions, 12.9% "
         "when standardized first, and 11.1% in the seventh row.",
     ]
-    seen = f"words in {corpus['name'] if corpus else ''}"
+    seen = f"words in {_name(corpus) if corpus else ''}"
     for name, parts in asked.items():
         for part, label in (("all", "all words"), ("in_corpus", seen)):
             if part in parts:
-                lines += ["", f"### {name}, {label}", "", *_analogies(parts[part])]
+                lines += ["", f"### {markdown_text(name)}, {label}", "", *_analogies(parts[part])]
     return lines
 
 
@@ -317,7 +337,7 @@ def _made(results: Mapping[str, Any]) -> list[str]:
         "## How this was made",
         "",
         "```",
-        results["command"],
+        printable(results["command"]),
         "```",
         "",
         f"Match similarities are averaged over {arguments['sample']:,} random tokens of those shared, "
@@ -331,20 +351,24 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "") 
     return markdown_table(head, rows, align).rstrip("\n")
 
 
-def _number(value: float) -> str:
-    """Three significant digits: `0.0123`, `4.82`, `68.1`, `792`."""
-    if value == 0 or abs(value) < 5e-5:
+def number(value: float) -> str:
+    """Three significant digits: `0.0123`, `4.82`, `68.1`, `792`, `1.00e-06`."""
+    if value == 0:
         return "0"
+    if not 5e-5 <= abs(value) < 1e6:
+        return f"{value:.2e}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:.{digits}f}"
 
 
 def _range(part: Mapping[str, Any]) -> str:
-    return f"{_number(part['min'])}, {_number(part['max'])}"
+    return f"{number(part['min'])}, {number(part['max'])}"
 
 
-def _mean(part: Mapping[str, Any]) -> str:
-    return f"{_number(part['mean'])} ({_number(part['std'])})"
+def mean_and_sd(part: Mapping[str, Any]) -> str:
+    """Both, the mean as 0 where the sd makes nothing of it."""
+    rounding = min(5e-5, 1e-3 * part["std"])
+    return f"{number(part['mean']) if abs(part['mean']) >= rounding else '0'} ({number(part['std'])})"
 
 
 def _percent(value: float | None) -> str:

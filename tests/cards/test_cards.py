@@ -35,6 +35,18 @@ MANIFEST = [
 ]
 
 
+def test_names_from_elsewhere_are_text_on_one_line():
+    name = "a\n---\n<script>alert(1)<!-- *x*"
+    arguments = {"source_lang": "de\nlicense: mit", "target_lang": "en"}
+    card = render_card(make_record(dataset=f"/data/{name}", init="x\ny", arguments=arguments))
+    assert "<script" not in card.text.replace("\\<", "") and "\n# a --- \\<script>" in str(card)
+    data = card.data.to_dict()
+    assert data["language"] == ["de license: mit", "en"] and data["tags"][1] == "init:x y"
+    (model,) = data["model-index"]
+    assert "\n" not in json.dumps(data).replace("\\n", "\n") and model["name"].startswith("a --- <script>")
+    assert hub_dataset(make_record(dataset="a/b\nc: d")) is None
+
+
 def test_the_card_links_the_page_of_a_tracker_and_nothing_else():
     record = make_record()
     record.runtime["wandb"] = "https://wandb.ai/me/embeddings/runs/x"

@@ -104,3 +104,31 @@ def test_cards_of_records_that_are_gone_are_removed_and_nothing_else(tmp_path: P
     shutil.rmtree(gone)
     assert first == main(["cards", str(tmp_path / "results"), str(cards)]) == 0
     assert before - {path.name for path in cards.iterdir()} == {f"{gone.name}.md"}
+
+
+@pytest.mark.parametrize("which", ["index", "card"])
+def test_a_file_that_is_no_card_of_ours_is_not_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], which: str
+) -> None:
+    shutil.copytree(RESULTS / "sentiment", tmp_path / "results")
+    run = sorted((tmp_path / "results").iterdir())[0]
+    cards = tmp_path / "cards"
+    cards.mkdir()
+    name = INDEX if which == "index" else f"{run.name}.md"
+    (cards / name).write_text("My project. See [changes](CHANGELOG.md).")
+    (cards / "CHANGELOG.md").write_text("by hand")
+    before = {path.name: path.read_text() for path in cards.iterdir()}
+    assert main(["cards", str(tmp_path / "results"), str(cards)]) == 1
+    assert f"{cards / name} is none of the pages that this command writes" in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in cards.iterdir()} == before
+
+
+def test_a_page_by_hand_that_took_the_place_of_a_card_stays(tmp_path: Path) -> None:
+    shutil.copytree(RESULTS / "sentiment", tmp_path / "results")
+    cards = tmp_path / "cards"
+    assert main(["cards", str(tmp_path / "results"), str(cards)]) == 0
+    gone = sorted((tmp_path / "results").iterdir())[0]
+    shutil.rmtree(gone)
+    (cards / f"{gone.name}.md").write_text("by hand")
+    assert main(["cards", str(tmp_path / "results"), str(cards)]) == 0
+    assert (cards / f"{gone.name}.md").read_text() == "by hand"

@@ -14,7 +14,7 @@ from builders.records import make_record
 from builders.run_folders import model_and_tokenizer, run_folder
 
 from hf_embinit.__main__ import main
-from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
+from hf_embinit.errors import DataNotFoundError
 from hf_embinit.records.record import write_record
 
 COMMAND = """
@@ -194,15 +194,41 @@ def test_wrong_command_lines(words: list[str], said: str, capsys: pytest.Capture
     assert said in error and error.count("\n") == 1
 
 
-def test_names_that_no_repository_can_have(tmp_path: Path) -> None:
+def test_names_that_no_repository_can_have_stop_no_other_run(tmp_path: Path) -> None:
     from hf_embinit.cards import planned_runs
 
     with pytest.raises(DataNotFoundError, match=r"no run's results\.json"):
         planned_runs(tmp_path)
-    run_folder(tmp_path / "a b", "gpt2")
-    run_folder(tmp_path / "a-b", "gpt2")
-    with pytest.raises(InvalidArgumentError, match=r"two runs below .* would be the repository 'a-b'"):
-        planned_runs(tmp_path)
-    run_folder(tmp_path / "long" / ("n" * 120), "gpt2")
-    with pytest.raises(InvalidArgumentError, match="of 120 characters where the Hub takes 96"):
-        planned_runs(tmp_path / "long")
+    names = ("good", "grown (1)", "evil -4 ü", "a b", "a-b", "ü", "x.git", "n" * 120)
+    for name in names:
+        run_folder(tmp_path / name, "gpt2")
+    plan = planned_runs(tmp_path, "me")
+    assert set(plan["models"]) == {"me/good", "me/grown-1", "me/evil-4"}
+    assert plan["results"]["runs"] == len(names) and not plan["without_weights"]
+    failed = {Path(run).name: why for run, why in plan["failed"].items()}
+    assert set(failed) == set(names[3:])
+    both = "another folder would be the repository 'a-b', too: rename one of them"
+    assert failed["a b"] == failed["a-b"] == both
+    assert failed["n" * 120].endswith("of 120 characters where the Hub takes 96: rename the folder")
+    assert failed["ü"].startswith("it would be the repository '', which the Hub does not take")
+
+
+def test_checkpoints_alone_are_published_without_a_data_set(
+    hub: Hub, writer: Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one", "two"):
+        model, tokenizer = model_and_tokenizer("gpt2")
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+    assert main(["publish", str(tmp_path), "me", "--all", "--dry_run"]) == 0
+    printed = capsys.readouterr().out
+    assert "me/one" in printed and "me/two" in printed and "hf-embinit-results" not in printed
+    data_set = hub.repositories.get("datasets/user/hf-embinit-results")
+    before = dict(data_set.branches) if data_set else None
+    answer, code = run(writer, "publish", tmp_path, "--all", "--collection", "Checkpoints")
+    assert code == 0 and answer["results"] is None
+    assert {found["repo_id"] for found in answer["published"].values()} == {"user/one", "user/two"}
+    data_set = hub.repositories.get("datasets/user/hf-embinit-results")
+    assert before == (dict(data_set.branches) if data_set else None)
+    (collection,) = (c for c in hub.collections.values() if c["title"] == "Checkpoints")
+    assert {item["id"] for item in collection["items"]} == {"user/one", "user/two"}

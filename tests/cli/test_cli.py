@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -121,6 +122,30 @@ def test_options_are_json_or_text() -> None:
         "of": "king",
         "words": ["a"],
     }
+
+
+NO_PATHS = {
+    *("arguments", "collection", "init", "keep", "language", "license", "match", "names", "option"),
+    *("pattern", "purpose", "recipe", "refill", "refine", "repo_id", "revisions", "shell", "side", "slots"),
+    *("surgery", "table", "token", "tokens", "words"),
+}
+
+
+def test_a_home_folder_is_meant_by_every_path(monkeypatch, capsys, model, tmp_path) -> None:
+    (subparsers,) = (a for a in cli._parser()._actions if isinstance(a, argparse._SubParsersAction))
+    actions = [action for parser in subparsers.choices.values() for action in parser._actions]
+    texts = {a.dest for a in actions if a.nargs != 0 and a.type in (None, str, cli._not_empty)}
+    assert texts == cli.PATHS | NO_PATHS
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(model, tmp_path / "base")
+    grow = ["expand", "~/base", "--tokens", "~", "~/a", "--output_dir=~/grown"]
+    assert embinit(capsys, *grow)[0] == 0
+    code, out, _ = embinit(capsys, "manifest", "~/grown")
+    assert code == 0 and "expand" in out
+    added = json.loads((tmp_path / "grown" / "tokenizer.json").read_text())["added_tokens"]
+    assert {"~", "~/a"} <= {token["content"] for token in added}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["base", "grown"]
 
 
 def test_underscores_and_dashes_are_the_same_in_flags() -> None:

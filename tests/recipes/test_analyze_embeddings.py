@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import json
 import math
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,13 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
+from hf_embinit.__main__ import main
+from hf_embinit.errors import DataNotFoundError, FileWriteError, InvalidArgumentError, RunFolderError
 from hf_embinit.measures.statistics import embedding_statistics
-from hf_embinit.moments import xavier_std
+from hf_embinit.moments import xavier_bound, xavier_std
 from hf_embinit.report import analysis, spaces
+from hf_embinit.report import text as wording
 from hf_embinit.report.run import AnalysisArguments, analyze_embeddings
-from hf_embinit.report.text import times
 from hf_embinit.tasks.texts import load_texts
 from hf_embinit.vectors import PretrainedVectors, read_embedding_table, write_vectors
 
@@ -91,7 +94,7 @@ def test_the_report_says_what_to_do(report) -> None:
     assert f"page:   {Path('out') / 'report.html'}" in printed and (folder / "report.html").is_file()
     for name, init in (("wide", "pretrained_xavier"), ("narrow", "pretrained")):
         values = results["spaces"][name]["statistics_in_corpus"]
-        ratio = times(values["sd_over_xavier"])
+        ratio = wording.times(values["sd_over_xavier"])
         sentence = f"**{name}: sd is {ratio} times Xavier's at this vocabulary ("
         line = next(line for line in text.splitlines() if sentence in line)
         assert f"use `{init}`.**" in line and line.removeprefix("- ") in printed
@@ -215,11 +218,74 @@ def test_bad_input_ends_with_one_sentence(sources: Path, tmp_path: Path) -> None
         analyze_embeddings(named, "")
 
 
+SMALL = {"k": 3, "sample": 20, "lengths": [4, 8]}
+
+
+@pytest.mark.parametrize("name", ["report.md", "report.html", "figures"])
+def test_a_page_of_somebody_else_is_not_replaced(sources: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("by hand")
+    args = AnalysisArguments([str(sources / "narrow.txt")], output_dir=str(tmp_path), **SMALL)
+    with pytest.raises(RunFolderError, match=f"holds {name}, and no older report: name another folder"):
+        analyze_embeddings(args, "")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["by hand"]
+
+
+def test_a_report_replaces_an_older_one_whole_or_not_at_all(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def content() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def refuse(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    both = [str(sources / name) for name in ("narrow.txt", "data/wide.txt")]
+    older = AnalysisArguments(both, output_dir=str(tmp_path / "out"), html=True, **SMALL)
+    newer = replace(older, sources=both[1:], html=False)
+    monkeypatch.setattr("hf_embinit.report.text.render_report", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        analyze_embeddings(older, "")
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    analyze_embeddings(older, "")
+    (tmp_path / "out" / "figures" / "mine.png").write_text("by hand")
+    before = content()
+    monkeypatch.setattr("hf_embinit.report.text.render_report", refuse)
+    with pytest.raises(KeyboardInterrupt):
+        analyze_embeddings(newer, "")
+    assert content() == before
+    monkeypatch.undo()
+    analyze_embeddings(newer, "")
+    gone = {Path(path).name for path in before.keys() - content().keys()}
+    assert gone == {"report.html", "distribution_2.png", "match.png"}
+    assert not any(path.name.startswith(".") for path in tmp_path.rglob("*"))
+
+
+def test_a_place_that_cannot_be_written_is_told_before_any_table_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    args = AnalysisArguments(["absent.txt"], output_dir=str(tmp_path / "file"))
+    with pytest.raises(FileWriteError, match=r"--output_dir .*file cannot be written: .*is a file, not"):
+        analyze_embeddings(args, "")
+
+
+def test_a_name_that_is_no_utf8_is_told_before_any_work(
+    sources: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = os.fsdecode(bytes(tmp_path) + b"/w\xf6rter.txt")
+    Path(name).write_bytes((sources / "narrow.txt").read_bytes())
+    assert main(["analyze", name, "--output_dir", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert "w\\udcf6rter.txt is no UTF-8, as what is written has to be: rename it, or set" in said
+    assert said.startswith("error: --sources ") and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     "rows, message",
     [
         (torch.zeros(4, 3), "bad has 0 rows that are neither special nor zero"),
         (torch.ones(4, 3), "which are all the same"),
+        (1e30 * torch.eye(4), "bad has values up to 1e\\+30: rows so long cannot be measured in float32"),
         (torch.tensor([[1.0, 2.0], [float("nan"), 1.0], [1.0, 3.0]]), "bad has NaN or infinite values"),
     ],
 )
@@ -251,7 +317,34 @@ def test_the_thresholds_are_those_of_table_2() -> None:
     assert int(min(sd / xavier_std(n, 300) for sd, n in glove)) == 23
     for width in ((23.6, 9.2), (3.0, 8.0), (3.0, 2.5), (0.9, 0.1)):
         assert analysis.advice(*width) == "pretrained_xavier"
+    fresh = xavier_bound(500, 32) * (2 * torch.rand(500, 32, generator=torch.Generator().manual_seed(0)) - 1)
+    ratio = float(fresh.std()) / xavier_std(500, 32)
+    assert ratio == pytest.approx(1, abs=0.01) and analysis.advice(0.99 * ratio, 0.4) == "pretrained"
     assert analysis.advice(3.0, 1.6) == analysis.advice(6.9, 1.6) == "pretrained"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        *((0.0, "0"), (1e-6, "1.00e-06"), (-4.7e-5, "-4.70e-05"), (0.0123, "0.0123"), (4.82, "4.82")),
+        *((792.4, "792"), (-123456.0, "-123456"), (1e19, "1.00e+19")),
+    ],
+)
+def test_numbers_have_three_digits_or_an_exponent(value: float, shown: str) -> None:
+    assert wording.number(value) == shown
+
+
+def test_a_mean_is_0_beside_its_sd() -> None:
+    assert wording.mean_and_sd({"mean": 2e-9, "std": 0.04}) == "0 (0.0400)"
+    assert wording.mean_and_sd({"mean": 2e-6, "std": 1e-6}) == "2.00e-06 (1.00e-06)"
+    assert wording.times(0.9993) == "1.0" and wording.times(3e7) == "3.0e+07"
+
+
+def test_words_that_are_there_twice_are_counted(tmp_path: Path) -> None:
+    lines = [f"w{i} {i} {i * i}" for i in range(1, 11)]
+    (tmp_path / "v.txt").write_text("\n".join([*lines, *lines[:3]]) + "\n")
+    space = spaces.load_space(str(tmp_path / "v.txt"))
+    assert (space.rows_read, len(space.tokens), space.left_out["repeated"]) == (13, 10, 3)
 
 
 def test_chance_and_rank_correlation() -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from hf_embinit.errors import RunFolderError
+from hf_embinit.records import public_record, shorten
 from hf_embinit.records.folder import keep_inputs, list_checkpoints, prepare_run_folder
 from hf_embinit.records.record import (
     RunRecord,
@@ -243,3 +244,30 @@ def test_a_file_has_the_permissions_that_the_umask_leaves(tmp_path):
     finally:
         os.umask(before)
     assert (tmp_path / "a.json").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("/home/alice/t.json", "t.json"),
+        ("/home/alice/secret data/a\nb", "a\nb"),
+        ("file:///home/alice/t.json", "t.json"),
+        ("see /home/alice/x and ~/y/z.", "see x and z."),
+        ("see file:///home/alice/x", "see x"),
+        ('{"path": "/home/alice/t.json"}', '{"path": "t.json"}'),
+        ("[C:\\Users\\alice\\t.json]", "[t.json]"),
+        ("with --data=/mnt/alice/d", "with --data=d"),
+        ("https://wandb.ai/alice/project/runs/1", "https://wandb.ai/alice/project/runs/1"),
+        ("from hf://datasets/a/b and s3://c/d/e", "from hf://datasets/a/b and s3://c/d/e"),
+        ("user/name", "user/name"),
+        ("and/or, 1/2/3, </s>, nrefs:1|case:mixed", "and/or, 1/2/3, </s>, nrefs:1|case:mixed"),
+    ],
+)
+def test_of_a_local_path_the_last_part_is_published(text, told):
+    assert shorten(text) == shorten([{"a": text}])[0]["a"] == told
+    assert shorten(told) == told
+
+
+def test_no_token_is_published():
+    record = make_record(arguments={"hub_token": "hf_x", "wandb_api_key": "x", "eos_token": "</s>"})
+    assert public_record(record).arguments == {"eos_token": "</s>"}

@@ -6,6 +6,7 @@ import base64
 import html
 import json
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -113,6 +114,27 @@ def test_every_figure_is_there_with_alt_text_and_caption(folder: Path, page: Pag
         assert int(picture["width"]) > 100 and int(picture["height"]) > 100
     for number in range(1, len(pictures) + 1):
         assert f"Figure {number}." in page.text
+
+
+def test_a_name_of_a_table_is_text(tmp_path: Path) -> None:
+    names = ["<img src=x onerror=alert(1)>", "a\n\n## Injected\n\n<script>alert(2)</script> *b*|c"]
+    generator = torch.Generator().manual_seed(0)
+    for number in (0, 1):
+        vectors = PretrainedVectors([f"w{i}" for i in range(30)], torch.randn(30, 8, generator=generator), "")
+        write_vectors(tmp_path / f"{number}.txt", vectors)
+    args = AnalysisArguments(
+        [str(tmp_path / "0.txt"), str(tmp_path / "1.txt")], names=names, output_dir=str(tmp_path / "out"),
+        html=True, k=3, sample=20, lengths=[4, 8],
+    )  # fmt: skip
+    analyze_embeddings(args, shlex.join(["hf-embinit", "analyze", "--names", *names]))
+    report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert not re.search(r"(?<!\\)<(img|script)", report.partition("## How this was made")[0])
+    assert not any(line.startswith("## Injected") for line in report.splitlines())
+    page = Page((tmp_path / "out" / "report.html").read_text(encoding="utf-8"))
+    assert page.open == [] and not page.tags["script"] and "injected" not in page.tags["section"]
+    assert len(page.tags["section"]) == report.count("\n## ")
+    assert not any("onerror" in picture or "\\" in picture["alt"] for picture in page.tags["img"])
+    assert all(f"{name} against" in " ".join(p["alt"] for p in page.tags["img"]) for name in names[:1])
 
 
 def test_the_numbers_come_with_it(folder: Path, page: Page) -> None:
