@@ -51,7 +51,7 @@ hf-embinit init model --init pretrained --vectors short.txt --output_dir o | sho
 hf-embinit init model --init pretrained --vectors words.txt --output_dir o | line 2: 'x' is not a number
 hf-embinit init model --init pretrained --vectors narrow.txt --output_dir o | have width 3, the model's
 hf-embinit init model --init pretrained --vectors empty.txt --output_dir o | empty.txt is empty
-hf-embinit init model --init pretrained --vectors binary.txt --output_dir o | is not a token followed by
+hf-embinit init model --init pretrained --vectors binary.txt --output_dir o | line 1: the file is UTF-16
 hf-embinit init model --init pretrained --vectors corrupt --output_dir o | corrupt/model.safetensors, which is
 hf-embinit init model --init pretrained --vectors nan --output_dir o | the row of token '[UNK]' in 'nan' is
 hf-embinit init model --init pretrained --vectors full --output_dir o | full has no config.json
