@@ -20,7 +20,8 @@ def _prune_flags(parser: ArgumentParser) -> None:
         "corpus",
         nargs="+",
         metavar="FILE",
-        help="text files: what they use is kept, line by line and across lines",
+        help="text files: what they use is kept, line by line and across lines; of a .jsonl the only text of "
+        "each line, or FILE:COLUMN",
     )
     flag(parser, "keep", nargs="+", metavar="TOKEN", default=[], help="tokens that are kept in any case")
     flag(parser, "min_count", type=int, default=1, metavar="N", help="uses that keep a token (default: 1)")
