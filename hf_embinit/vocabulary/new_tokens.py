@@ -12,6 +12,9 @@ from tokenizers import AddedToken
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tokens import Side, Vocabulary, copy_tokenizer, read_vocabulary, split_texts
 
+_SHOWN = 3
+"""Tokens that a warning names."""
+
 
 @dataclass
 class CheckedTokens:
@@ -134,7 +137,7 @@ def _wanted(
 
 
 def _check_use(extended: Any, id_of: dict[str, int]) -> None:
-    """Raises when no ordinary text gives a token's id; warns of a tag that is not found after a letter."""
+    """Raises when no ordinary text gives a token's id; warns of tags that are not found after a letter."""
     unused = list(id_of)
     known = getattr(extended, "added_tokens_decoder", {})
     for context in ("a{} a", "a{}", "{}", "a {} a"):  # a token that starts with a blank follows a word
@@ -154,9 +157,11 @@ def _check_use(extended: Any, id_of: dict[str, int]) -> None:
         )
     if apart:
         text, instead = apart[0], extended.tokenize(f"a{apart[0]}")
+        few = f"{', '.join(map(repr, apart[:_SHOWN]))}{', ...' if len(apart) > _SHOWN else ''}"
+        which = f"the token {text!r} is" if len(apart) == 1 else f"{len(apart)} tokens ({few}) are"
         _warn(
-            f"the token {text!r} is found after a blank, and not after a letter, where the tokenizer makes "
-            f"{instead[1:]} of it: {_added(text, 'normalized', False)} is found anywhere"
+            f"{which} found after a blank, and not after a letter, where the tokenizer makes "
+            f"{instead[1:]} of {text!r}: {_added(text, 'normalized', False)} is found anywhere"
         )
 
 

@@ -149,7 +149,12 @@ def test_tags_that_are_not_found_after_a_letter(family, recwarn) -> None:
     warned = [message for message in warned if "a text does not come back" not in message]
     if family == "sentencepiece_bpe":
         (message,) = warned
-        assert "'<tool>' is found after a blank, and not after a letter" in message
+        assert message.startswith("2 tokens ('<tool>', '</tool>') are found after a blank, and not after a")
+        assert "of '<tool>': AddedToken('<tool>', normalized=False)" in message
+        (message,) = told("<a>", AddedToken("<b>", normalized=False))
+        assert message.startswith("the token '<a>' is found after a blank, and not after a letter")
+        (message,) = told("<a>", "<b>", "<c>", "<d>")
+        assert message.startswith("4 tokens ('<a>', '<b>', '<c>', ...) are found after a blank")
     else:
         assert not warned
     assert not told(*[AddedToken(tag, normalized=False) for tag in ("<tool>", "</tool>")])
