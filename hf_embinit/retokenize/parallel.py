@@ -130,10 +130,11 @@ def _columns(
 def _pair(entry: Any, where: str) -> Pair:
     texts = [] if isinstance(entry, str) or not isinstance(entry, Sequence) else list(entry)
     if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
-        what = f"{len(texts)} columns" if texts and len(texts) != 2 else f"{entry!r:.60}"
+        count = "one column" if len(texts) == 1 else f"{len(texts)} columns"
+        what = count if texts and len(texts) != 2 else f"{entry!r:.60}"
         raise InvalidArgumentError(
-            f"{where} is {what} where two texts are expected, the old language first: (old, new) in a list, "
-            f"with a tab between them in a text file"
+            f"{where} is {what} where two texts are expected, the old language first: pairs in a list are "
+            f"(old, new), columns in a file need a tab between them"
         )
     return Pair(texts[0].strip(), texts[1].strip())
 
