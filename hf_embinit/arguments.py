@@ -21,7 +21,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set, ValuesView
 from itertools import islice
 from os import PathLike
 from types import NoneType, UnionType
@@ -238,11 +238,13 @@ def _of_container(hint: Any, origin: Any, parts: tuple[Any, ...], value: Any) ->
             return Mismatch(value, f"{len(parts)} values")
         wrong = [mismatch(part, one) for part, one in zip(parts, value, strict=True)]
         return next((one._replace(inside=True) for one in wrong if one), None)
-    if isinstance(value, (range, Iterator)):
-        return None  # an iterator is read once, by who uses it
-    if not isinstance(value, Collection):  # such as a data set, which is read anew each time
+    if hasattr(value, "column_names"):  # a data set: its first row tells
         return _of_items(parts[0], islice(value, 1))
-    values_of = [value] if not pairs else [value.keys(), value.values()]  # type: ignore[attr-defined]
+    if isinstance(value, range) or not (
+        hasattr(value, "__getitem__") or isinstance(value, (Set, ValuesView))
+    ):
+        return None  # an iterator, also behind a bar of tqdm, is read once, by who uses it
+    values_of = [value] if not pairs else [value.keys(), value.values()]
     for part, values in zip(parts, values_of, strict=False):
         if part is Any or _are_of_these_types(part, values):
             continue

@@ -36,10 +36,9 @@ class CorpusArguments:
 
     corpus: list[str] = field(
         metadata={
-            "help": "Training text, one or more of: a .txt file, by lines; `captions:<language>` (the "
-            "embedded corpus); or the training split of a data set with the column to read, `<name, folder "
-            "or Hub id>:<column>` (`multi30k:de`). Names are looked for in --data_dir, then in "
-            "HF_EMBINIT_DATA, then on the Hub."
+            "help": "Training text, one or more of: a .txt file, `captions:<language>` (embedded), or "
+            "the training split of a data set with the column to read, `<name, folder or Hub id>:<column>` "
+            "(`multi30k:de`). Names are looked for in --data_dir, then in HF_EMBINIT_DATA, then on the Hub."
         }
     )
     language: Text = field(

@@ -817,3 +817,7 @@ def test_a_data_set_in_the_place_of_texts_is_told_by_its_rows() -> None:
         with pytest.raises(InvalidArgumentError, match=f"^texts {message}$"):
             hf_embinit.replace_tokenizer(model("gpt2", len(t)), t, t, texts=texts)
     assert [str(token) for token in hf_embinit.propose_tokens(t, rows["text"], 3)] == [" qorvex"]
+    from tqdm.auto import tqdm
+
+    texts = tqdm(iter(rows["text"]), disable=True)
+    assert len(vocabulary.used_tokens(t, texts)) == len(vocabulary.used_tokens(t, rows["text"][:]))
