@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from tokenizers import AddedToken
+from transformers.utils import logging
 
 from ..arguments import Count, Pattern, Tokenizer, checked
 from ..errors import InvalidArgumentError
@@ -38,7 +39,7 @@ def propose_tokens(
     spaced = str(spelling(PROBE)).startswith(" ")  # then a word that opens a text is another token
     counts = Counter(
         w
-        for text in corpus
+        for text in logging.tqdm(corpus, desc="Counting words", unit="text", disable=None, delay=1)
         for w in text.split()[1 if spaced and not text[:1].isspace() else 0 :]
         if pattern.fullmatch(w)
     )

@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders.tiny_tokenizers import logits, model, tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from hf_embinit.__main__ import main
 
@@ -70,6 +71,19 @@ def test_lines_of_json_are_read_as_the_texts_in_them(flags, folder, capsys, monk
         assert main(["prune", "model", "--corpus", *corpus, "--output_dir", out]) == 0
     plain, new = (AutoTokenizer.from_pretrained(folder / out).get_vocab() for out in ("plain", "out"))
     assert new == plain
+
+
+def test_lines_are_read_behind_a_bar_on_a_terminal(folder, monkeypatch) -> None:
+    real, shown = logging.tqdm, []
+
+    def bar(*args, **options):
+        shown.append((options["unit"], options["disable"]))
+        return real(*args, **options)
+
+    monkeypatch.setattr(logging, "tqdm", bar)
+    flags = ["--corpus", str(folder / "corpus.txt"), "--output_dir", str(folder / "out")]
+    assert main(["prune", str(folder / "model"), *flags]) == 0
+    assert shown[:2] == [("line", None), ("block", None)]
 
 
 def test_rare_tokens_go(folder, capsys) -> None:

@@ -9,6 +9,7 @@ from importlib.metadata import version
 import pytest
 from builders.tiny_tokenizers import model, t5_like, texts, tokenizer
 from packaging.version import Version
+from transformers.utils import logging
 
 from hf_embinit.errors import InvalidArgumentError, VocabularyWarning
 from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
@@ -61,6 +62,18 @@ def test_the_order_is_by_count_then_by_spelling() -> None:
     assert new == [" edc", " plm", " qaz", " wsx", " rfv"]  # `the` is whole; `tgb` never follows a blank
     assert [str(t) for t in propose_tokens(tokenizer("byte_level"), corpus, 10, min_count=4)] == new[:4]
     assert [str(t) for t in propose_tokens(tokenizer("byte_level"), corpus, 1, word=r"r.+")] == [" rfv"]
+
+
+def test_the_corpus_is_read_behind_a_bar_on_a_terminal(monkeypatch) -> None:
+    read, corpus = [], ["the qaz qaz", "the qaz"]
+
+    def bar(texts, **options):
+        read.append((options["unit"], options["disable"]))
+        return texts
+
+    monkeypatch.setattr(logging, "tqdm", bar)
+    assert len(propose_tokens(tokenizer("byte_level"), iter(corpus), 3)) == 1
+    assert read == [("text", None)]
 
 
 def test_spelling_by_family() -> None:
