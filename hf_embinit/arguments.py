@@ -21,7 +21,8 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set, ValuesView
+from itertools import islice
 from os import PathLike
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -249,15 +250,30 @@ def _of_container(hint: Any, origin: Any, parts: tuple[Any, ...], value: Any) ->
             return Mismatch(value, f"{len(parts)} values")
         wrong = [mismatch(part, one) for part, one in zip(parts, value, strict=True)]
         return next((one._replace(inside=True) for one in wrong if one), None)
-    if not isinstance(value, Collection) or isinstance(value, range):
-        return None  # an iterator is read once, by who uses it
-    values_of = [value] if not pairs else [value.keys(), value.values()]  # type: ignore[attr-defined]
+    if hasattr(value, "column_names"):  # a data set: its first row tells
+        return _of_items(parts[0], islice(value, 1))
+    if isinstance(value, range) or not (
+        hasattr(value, "__getitem__") or isinstance(value, (Set, ValuesView))
+    ):
+        return None  # an iterator, also behind a bar of tqdm, is read once, by who uses it
+    values_of = [value] if not pairs else [value.keys(), value.values()]
     for part, values in zip(parts, values_of, strict=False):
         if part is Any or _are_of_these_types(part, values):
             continue
-        for one in values:
-            if found := mismatch(part, one):
-                return found._replace(inside=True)
+        if found := _of_items(part, values):
+            return found
+    return None
+
+
+def _of_items(part: Any, values: Iterable[Any]) -> Mismatch | None:
+    """How the first that is not what an annotation says differs from it."""
+    for one in values:
+        if found := mismatch(part, one):
+            if part is str and isinstance(one, Mapping):
+                found = found._replace(
+                    wanted=f"{found.wanted}; of a data set, give a column: dataset['text']"
+                )
+            return found._replace(inside=True)
     return None
 
 

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .display import printable
-from .errors import EmbinitError, VectorFileError
+from .errors import EmbinitError, InvalidArgumentError, VectorFileError
 
 _LONGEST_REASON = 300
+RECORDS = (".jsonl", ".json")
+"""Endings of files with an object a line."""
+NO_LINES = (".csv", ".tsv", ".parquet", ".arrow", ".gz", ".bz2", ".xz", ".zst", ".zip")
+"""Endings of files whose lines are no texts: tables, and what is packed."""
 
 
 @contextlib.contextmanager
@@ -79,3 +83,42 @@ def read_json(
         kind = names.get(type(value), f"{value!r:.40}")
         raise error(f"{path} holds {kind}, expected {names.get(expected, expected.__name__)}.")
     return value
+
+
+def split_columns(source: str, count: int) -> tuple[Path, tuple[str, ...] | None]:
+    """A path, and the `count` names of columns that follow it after a colon: `pairs.jsonl:en,de`."""
+    head, colon, tail = source.rpartition(":")
+    names = tuple(name.strip() for name in tail.split(","))
+    if colon and len(names) == count and all(names) and "/" not in tail and not Path(source).exists():
+        return Path(head).expanduser(), names
+    return Path(source).expanduser(), None
+
+
+def read_record(line: str, where: str) -> dict[str, Any]:
+    """The object in a line of JSON, or the texts by language in its `translation`; `where` names the line."""
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{where} is no JSON: {reason(error)}") from error
+    if isinstance(value, dict) and isinstance(value.get("translation"), dict):
+        value = value["translation"]
+    if not isinstance(value, dict):
+        raise InvalidArgumentError(f"{where} is no object with texts")
+    return value
+
+
+def text_columns(record: dict[str, Any], count: int, where: str, example: str) -> tuple[str, ...]:
+    """The names of the texts in a record; `example` ends the error where these are not `count`."""
+    names = tuple(name for name, value in record.items() if isinstance(value, str))
+    if len(names) != count:
+        found, wanted = ", ".join(map(repr, names)) or "none", {1: "one is", 2: "two are"}[count]
+        raise InvalidArgumentError(f"{where} has the texts {found} where {wanted} expected: {example}")
+    return names
+
+
+def text_of(record: dict[str, Any], column: str, where: str) -> str:
+    """The text of a record under a name."""
+    if not isinstance(record.get(column), str):
+        known = ", ".join(map(repr, record)) or "nothing"
+        raise InvalidArgumentError(f"{where} has no text {column!r}, but {known}")
+    return record[column]

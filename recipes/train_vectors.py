@@ -36,8 +36,8 @@ class CorpusArguments:
 
     corpus: list[str] = field(
         metadata={
-            "help": "Training text, one or more of: `captions:<language>` (the embedded corpus), or the "
-            "training split of a data set with the column to read, `<name, folder or Hub id>:<column>` "
+            "help": "Training text, one or more of: a .txt file, `captions:<language>` (embedded), or "
+            "the training split of a data set with the column to read, `<name, folder or Hub id>:<column>` "
             "(`multi30k:de`). Names are looked for in --data_dir, then in HF_EMBINIT_DATA, then on the Hub."
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import re
@@ -182,6 +183,25 @@ def test_accuracies_with_another_tokenizer_are_those_of_the_records() -> None:
         assert [float(x) for x in found.groups()] == [
             round(100 * metrics["step_0_accuracy"]), round(100 * metrics["before_accuracy"])
         ]  # fmt: skip
+
+
+def test_what_parallel_text_is_worth_is_what_the_records_say() -> None:
+    """Of a German tokenizer for an English encoder: methods that read no parallel text, and the old one."""
+    folder = ROOT / "recipes" / "results" / "reproduce"
+    with open(folder / "retokenize" / "table.csv", encoding="utf-8", newline="") as file:
+        rows = [
+            row for row in csv.DictReader(file) if (row["column"], row["value"]) == ("german", "accuracy")
+        ]
+    found = {row["row"]: float(row["mean"]) for row in rows}
+    parallel = {name for name in found if name == "ramen" or name.startswith("trans_")}
+    best = max(mean for name, mean in found.items() if name not in parallel)
+    files = folder.glob("runs/retokenize/ofa-*/results.json")
+    records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    metrics = [r["metrics"] for r in records if r["arguments"]["model"] == "minilm"]
+    (before,) = {m["before_accuracy"] for m in metrics if "before_accuracy" in m}
+    assert len(parallel) == 3 and best < before < min(found[name] for name in parallel)
+    guide = " ".join((ROOT / GUIDES / "another-tokenizer.md").read_text(encoding="utf-8").split())
+    assert f"than the old tokenizer (at most {best:.0%} against {before:.0%}" in guide
 
 
 @pytest.mark.parametrize("code", [code for _, _, code in PAPERS])

@@ -802,3 +802,22 @@ def test_annotations_are_what_is_checked() -> None:
     assert mismatch(tuple[str | None, int], ("a", "b")) is not None
     assert mismatch(dict[str, float], {"a": 1}) is None
     assert mismatch(dict[str, float], {"a": "1"}) is not None
+
+
+def test_a_data_set_in_the_place_of_texts_is_told_by_its_rows() -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_dict({"text": ["a man qorvex", "a dog qorvex"]})
+    t = tokenizer("byte_level")
+    message = (
+        r"has \{'text': 'a man qorvex'\}: expected a string; of a data set, give a column: dataset\['text'\]"
+    )
+    with pytest.raises(InvalidArgumentError, match=f"^corpus {message}$"):
+        hf_embinit.propose_tokens(t, rows, 3)
+    for texts in (rows, rows.to_iterable_dataset(), rows.to_list()):
+        with pytest.raises(InvalidArgumentError, match=f"^texts {message}$"):
+            hf_embinit.replace_tokenizer(model("gpt2", len(t)), t, t, texts=texts)
+    assert [str(token) for token in hf_embinit.propose_tokens(t, rows["text"], 3)] == [" qorvex"]
+    from tqdm.auto import tqdm
+
+    texts = tqdm(iter(rows["text"]), disable=True)
+    assert len(vocabulary.used_tokens(t, texts)) == len(vocabulary.used_tokens(t, rows["text"][:]))

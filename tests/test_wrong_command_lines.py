@@ -172,7 +172,7 @@ hf-embinit retokenize model gpt2 --pad_to_multiple_of 1000000000000 --output_dir
 hf-embinit retokenize model gpt2 --donor model --output_dir o | new tokens that the old
 hf-embinit retokenize model gpt2 --match fuzy --output_dir o | match='fuzy': expected 'canonical', 'fuzzy' or
 hf-embinit retokenize model gpt2 --parallel nowhere.tsv --output_dir o | parallel='nowhere.tsv' is no file
-hf-embinit retokenize model gpt2 --parallel corpus.txt --output_dir o | corpus.txt, line 1 is 1 columns
+hf-embinit retokenize model gpt2 --parallel corpus.txt --output_dir o | corpus.txt, line 1 is one column
 hf-embinit retokenize model gpt2 --parallel broken.jsonl --output_dir o | broken.jsonl, line 1 is no JSON
 hf-embinit retokenize model gpt2 --parallel binary.txt --output_dir o | binary.txt' cannot be read as UTF-8
 hf-embinit retokenize model gpt2 --dictionary empty.txt --output_dir o | empty.txt has no pair of texts

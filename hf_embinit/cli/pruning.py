@@ -20,7 +20,8 @@ def _prune_flags(parser: ArgumentParser) -> None:
         "corpus",
         nargs="+",
         metavar="FILE",
-        help="text files: what they use is kept, line by line and across lines",
+        help="text files: what they use is kept, line by line and across lines; of a .jsonl the only text of "
+        "each line, or FILE:COLUMN",
     )
     flag(parser, "keep", nargs="+", metavar="TOKEN", default=[], help="tokens that are kept in any case")
     flag(parser, "min_count", type=int, default=1, metavar="N", help="uses that keep a token (default: 1)")
@@ -47,14 +48,18 @@ def _prune(args: Namespace) -> Answer:
     if args.min_count < 1:
         raise CommandLineError(f"--min_count {args.min_count}: expected a positive integer")
     check_output(args.output_dir)
+    from transformers.utils.logging import tqdm
+
     from ..tables import save_checkpoint
     from ..vocabulary import prune_vocabulary, used_tokens
 
     tokenizer = load_tokenizer(args)
     corpus = args.corpus or []
     blocks = (block for file in corpus for block in _blocks(lines_of([file], "corpus")))
-    used = used_tokens(tokenizer, lines_of(corpus, "corpus"), min_count=args.min_count)
-    used |= used_tokens(tokenizer, blocks, min_count=args.min_count)
+    used: set[int] = set()
+    for texts, unit in ((lines_of(corpus, "corpus"), "line"), (blocks, "block")):
+        with tqdm(texts, desc="Splitting", unit=unit, disable=None, delay=1) as bar:
+            used |= used_tokens(tokenizer, bar, min_count=args.min_count)
     if not used and not args.keep:
         raise DataNotFoundError(
             f"--corpus {' '.join(corpus)} uses no token at least {args.min_count} times (--min_count)"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataNotFoundError, NoSafetensorsError, UnsupportedModelError
-from ..foreign import no_text
+from ..errors import DataNotFoundError, InvalidArgumentError, NoSafetensorsError, UnsupportedModelError
+from ..foreign import NO_LINES, RECORDS, no_text, read_record, split_columns, text_columns, text_of
 from .command import flag
 
 if TYPE_CHECKING:
@@ -93,7 +93,14 @@ def add_data_flags(parser: ArgumentParser) -> None:
     """What methods for another tokenizer read, beside vectors."""
     flag(parser, "parallel", metavar="FILE", help="pairs of sentences: columns with a tab between, or .jsonl")
     flag(parser, "dictionary", metavar="FILE", help="pairs of words, in the same form")
-    flag(parser, "texts", nargs="+", metavar="FILE", help="text of the new tokens' language, by lines")
+    flag(
+        parser,
+        "texts",
+        nargs="+",
+        metavar="FILE",
+        help="text of the new tokens' language, by lines; of a .jsonl the only text of each line, or "
+        "FILE:COLUMN",
+    )
     flag(parser, "donor", help="folder or Hub id of a model that has the new tokens already")
 
 
@@ -105,13 +112,30 @@ def read_data(args: Namespace) -> dict[str, Any]:
 
 
 def lines_of(files: list[str], name: str) -> Iterator[str]:
-    """The lines of text files that were given as `--name`."""
+    """The lines of text files that were given as `--name`, or the texts in a column of `.jsonl` files."""
     for file in files:
+        path, column = split_columns(file, 1)
+        records = path.suffix in RECORDS
+        if path.suffix in NO_LINES:
+            raise InvalidArgumentError(
+                f"--{name} {file} is no text file: write its texts to a .txt, one a line, or to a .jsonl, "
+                f"which is read as --{name} FILE.jsonl:COLUMN"
+            )
         try:
-            with open(file, encoding="utf-8-sig") as lines:
-                yield from lines
+            with open(path if records else file, encoding="utf-8-sig") as lines:
+                yield from _texts_of(lines, file, name, column) if records else lines
         except (OSError, UnicodeDecodeError) as error:
             raise DataNotFoundError(f"--{name} {file} {no_text(error)}") from error
+
+
+def _texts_of(lines: Iterable[str], file: str, name: str, column: tuple[str, ...] | None) -> Iterator[str]:
+    """The texts in a column of lines with an object each: that which was named, else the only one."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            where = f"--{name} {file}, line {number}"
+            record = read_record(line, where)
+            column = column or text_columns(record, 1, where, f"name it, as in --{name} {file}:COLUMN")
+            yield f"{text_of(record, column[0], where)}\n"
 
 
 def add_link_flag(parser: ArgumentParser) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from transformers.utils import logging
 
 from ..arguments import Count, Positive
 from ..errors import InvalidArgumentError
@@ -69,7 +70,7 @@ def token_distillation(
     sample = pairs[:_MEASURED]
     with torch.no_grad():
         before = _loss(context, sample, trained, place).item()
-    for _ in range(steps):
+    for _ in logging.tqdm(range(steps), desc="Distilling", unit="step", disable=None, delay=1):
         drawn = torch.randint(len(pairs), (batch_size,), generator=context.generator).tolist()
         loss = _loss(context, [pairs[i] for i in drawn], trained, place)
         (trained.grad,) = torch.autograd.grad(loss, [trained])

@@ -7,7 +7,6 @@ A dog.<TAB>Ein Hund.                                         any other ending: o
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import DataNotFoundError, InvalidArgumentError, VocabularyWarning
-from ..foreign import no_text, reason
+from ..foreign import RECORDS, no_text, read_record, split_columns, text_columns, text_of
 from .texts import TokenTexts
 
 _SAMPLE = 1000
@@ -63,16 +62,16 @@ def read_parallel(
         pairs = [_pair(entry, f"{name}= entry {i}") for i, entry in enumerate(source)]
         place, told, named = f"{name}=", False, False
     else:
-        path, columns = _split_columns(str(source))
+        path, columns = split_columns(str(source), 2)
         place, told, named = str(path), columns is not None, columns is not None
         lines = _lines(path, name)
-        if path.suffix in (".jsonl", ".json"):
-            records = [_record(line, f"{path}, line {i}") for i, line in lines]
+        if path.suffix in RECORDS:
+            records = [read_record(line, f"{path}, line {i}") for i, line in lines]
             columns = columns or _columns(records, lines, path, old, new)
             named = True
             pairs = [
                 _pair(
-                    [_field(record, column, f"{path}, line {i}") for column in columns], f"{path}, line {i}"
+                    [text_of(record, column, f"{path}, line {i}") for column in columns], f"{path}, line {i}"
                 )
                 for record, (i, _) in zip(records, lines, strict=True)
             ]
@@ -100,15 +99,6 @@ def read_parallel(
     return pairs
 
 
-def _split_columns(source: str) -> tuple[Path, tuple[str, str] | None]:
-    """The path, and the columns that follow it after a colon."""
-    head, colon, tail = source.rpartition(":")
-    names = tuple(name.strip() for name in tail.split(","))
-    if colon and len(names) == 2 and all(names) and "/" not in tail and not Path(source).exists():
-        return Path(head).expanduser(), (names[0], names[1])
-    return Path(source).expanduser(), None
-
-
 def _lines(path: Path, name: str) -> list[tuple[int, str]]:
     """Line numbers, from 1, and lines that are not blank."""
     try:
@@ -120,53 +110,31 @@ def _lines(path: Path, name: str) -> list[tuple[int, str]]:
     return [(i, line) for i, line in enumerate(text.split("\n"), start=1) if line.strip()]
 
 
-def _record(line: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except ValueError as error:
-        raise InvalidArgumentError(f"{where} is no JSON: {reason(error)}") from error
-    if isinstance(value, dict) and isinstance(value.get("translation"), dict):
-        value = value["translation"]
-    if not isinstance(value, dict):
-        raise InvalidArgumentError(f"{where} is no object with the texts of two languages")
-    return value
-
-
 def _columns(
     records: list[dict[str, Any]],
     lines: list[tuple[int, str]],
     path: Path,
     old: TokenTexts | None,
     new: TokenTexts | None,
-) -> tuple[str, str]:
+) -> tuple[str, ...]:
     """The names of the two texts of all records, the old tokenizer's language first."""
     if not records:
         raise InvalidArgumentError(f"{path} has no pair of texts: it is empty")
-    names = [name for name, value in records[0].items() if isinstance(value, str)]
-    if len(names) != 2:
-        raise InvalidArgumentError(
-            f"{path}, line {lines[0][0]} has the texts {', '.join(map(repr, names)) or 'none'} where two are "
-            f"expected: name them, the old language first, such as {path}:en,de"
-        )
+    example = f"name them, the old language first, such as {path}:en,de"
+    names = text_columns(records[0], 2, f"{path}, line {lines[0][0]}", example)
     some = [Pair(str(r.get(names[0], "")), str(r.get(names[1], ""))) for r in records]
     swap = _fit(some, old, new) > 1
     return (names[1], names[0]) if swap else (names[0], names[1])
 
 
-def _field(record: dict[str, Any], column: str, where: str) -> str:
-    if not isinstance(record.get(column), str):
-        known = ", ".join(map(repr, record)) or "nothing"
-        raise InvalidArgumentError(f"{where} has no text {column!r}, but {known}")
-    return record[column]
-
-
 def _pair(entry: Any, where: str) -> Pair:
     texts = [] if isinstance(entry, str) or not isinstance(entry, Sequence) else list(entry)
     if len(texts) != 2 or not all(isinstance(text, str) for text in texts):
-        what = f"{len(texts)} columns" if texts and len(texts) != 2 else f"{entry!r:.60}"
+        count = "one column" if len(texts) == 1 else f"{len(texts)} columns"
+        what = count if texts and len(texts) != 2 else f"{entry!r:.60}"
         raise InvalidArgumentError(
-            f"{where} is {what} where two texts are expected, the old language first: (old, new) in a list, "
-            f"with a tab between them in a text file"
+            f"{where} is {what} where two texts are expected, the old language first: pairs in a list are "
+            f"(old, new), columns in a file need a tab between them"
         )
     return Pair(texts[0].strip(), texts[1].strip())
 

@@ -85,6 +85,7 @@ def _train(texts: list[str], folder: Path) -> None:
     with torch.random.fork_rng(devices=[]):  # building a model draws from the global state
         torch.manual_seed(int(s["seed"]))
         model = GPT2LMHeadModel(config)
+    model.loss_type = "ForCausalLM"  # else transformers warns that it takes this one
     generator = torch.Generator().manual_seed(int(s["seed"]))
     steps = int(s["steps"])
     optimizer = torch.optim.AdamW(

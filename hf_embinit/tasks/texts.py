@@ -12,14 +12,18 @@ from .embedded import corpus_text
 def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
     """The non-blank texts in the training split of `"<data set>:<column>"`, such as `"multi30k:de"`.
 
-    The data set is `captions` (the embedded corpus), a file, a folder of files, a name in `data_dir` or in
-    the folder that `HF_EMBINIT_DATA` names, or a Hub id. A column may be a language of a column
-    `translation`. Raises `InvalidArgumentError` for a column that is not there, and `DataNotFoundError` when
-    there is no training split.
+    A text file, such as `mono.txt`, needs no column: its lines are the texts. The data set is `captions` (the
+    embedded corpus), a file, a folder of files, a name in `data_dir` or in the folder that `HF_EMBINIT_DATA`
+    names, or a Hub id. A column may be a language of a column `translation`. Raises `InvalidArgumentError`
+    for a column that is not there, and `DataNotFoundError` when there is no training split.
     """
-    name, colon, column = spec.rpartition(":")
-    if not colon or not name or not column:
-        raise InvalidArgumentError(f"corpus {spec!r}: give the column too, as in 'multi30k:de'")
+    if spec.endswith(".txt") and Path(spec).is_file():
+        spec = f"{spec}:text"
+    name, _, column = spec.rpartition(":")
+    if not name or not column:
+        raise InvalidArgumentError(
+            f"corpus {spec!r}: give the column too, as in 'multi30k:de' (none for the lines of a .txt file)"
+        )
     if name == "captions":
         if column not in ("de", "en"):
             raise InvalidArgumentError(f"corpus {spec!r} has no column {column!r}; it has: de, en")

@@ -160,6 +160,10 @@ class NewRowTraining:
         self._handles: list[Any] = [kept.watch() for kept in self._kept]
         self._handles.append(register_optimizer_step_post_hook(self._after_step))
 
+    def __repr__(self) -> str:
+        kept = ", ".join(f"{len(one.ids)} rows of {one.name}" for one in self._kept)
+        return f"<NewRowTraining: {kept or 'removed'}>"
+
     def remove(self) -> None:
         """Ends it: rows as trained, `requires_grad` as it was before."""
         for handle in self._handles:

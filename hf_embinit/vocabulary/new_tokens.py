@@ -11,6 +11,10 @@ from tokenizers import AddedToken
 
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tokens import Side, Vocabulary, copy_tokenizer, read_vocabulary, split_texts
+from .spelling import read_back, spelling_for
+
+_SHOWN = 3
+"""Tokens that a warning names."""
 
 
 @dataclass
@@ -77,22 +81,7 @@ def check_new_tokens(
             )
     _check_use(extended, id_of)
     _check_longer_words(tokenizer, extended, list(wanted.values()))
-    backend = getattr(extended, "_tokenizer", None)
-    shown = list(wanted) if backend is None else backend.decode_batch([[i] for i in ids])
-    for text, i, seen in zip(wanted, ids, shown, strict=True):
-        if seen.strip() == text.strip() and backend is not None:
-            continue
-        decoded = extended.decode([i])
-        written = decoded.strip()
-        if written == text.strip():
-            continue
-        if any(i in found for found in split_texts(extended, [decoded, f"a {written} a"])):
-            _warn(f"the tokenizer's normaliser changes the token {text!r}: it matches and writes {written!r}")
-        else:
-            _warn(
-                f"the token {text!r} is found where a text spells it so, and not where a text has the "
-                f"{decoded!r} that it is written as: if that is meant, give {decoded!r}"
-            )
+    _check_spelling(extended, id_of)
     return CheckedTokens(list(wanted.values()), id_of, extended, old, split)
 
 
@@ -134,7 +123,7 @@ def _wanted(
 
 
 def _check_use(extended: Any, id_of: dict[str, int]) -> None:
-    """Raises when no ordinary text gives a token's id; warns of a tag that is not found after a letter."""
+    """Raises when no ordinary text gives a token's id; warns of tags that are not found after a letter."""
     unused = list(id_of)
     known = getattr(extended, "added_tokens_decoder", {})
     for context in ("a{} a", "a{}", "{}", "a {} a"):  # a token that starts with a blank follows a word
@@ -154,22 +143,49 @@ def _check_use(extended: Any, id_of: dict[str, int]) -> None:
         )
     if apart:
         text, instead = apart[0], extended.tokenize(f"a{apart[0]}")
+        few = f"{', '.join(map(repr, apart[:_SHOWN]))}{', ...' if len(apart) > _SHOWN else ''}"
+        which = f"the token {text!r} is" if len(apart) == 1 else f"{len(apart)} tokens ({few}) are"
         _warn(
-            f"the token {text!r} is found after a blank, and not after a letter, where the tokenizer makes "
-            f"{instead[1:]} of it: {_added(text, 'normalized', False)} is found anywhere"
+            f"{which} found after a blank, and not after a letter, where the tokenizer makes "
+            f"{instead[1:]} of {text!r}: {_added(text, 'normalized', False)} is found anywhere"
         )
 
 
+def _check_spelling(extended: Any, id_of: dict[str, int]) -> None:
+    """Warns of tokens that are written in another spelling than theirs."""
+    backend = getattr(extended, "_tokenizer", None)
+    shown = list(id_of) if backend is None else backend.decode_batch([[i] for i in id_of.values()])
+    for (text, i), seen in zip(id_of.items(), shown, strict=True):
+        if seen.strip() == text.strip() and backend is not None:
+            continue
+        decoded = extended.decode([i])
+        written = decoded.strip()
+        if written == text.strip():
+            continue
+        if any(i in found for found in split_texts(extended, [decoded, f"a {written} a"])):
+            _warn(f"the tokenizer's normaliser changes the token {text!r}: it matches and writes {written!r}")
+        else:
+            _warn(
+                f"the token {text!r} is found where a text spells it so, and not where a text has the "
+                f"{decoded!r} that it is written as: if that is meant, give {decoded!r}"
+            )
+
+
 def _check_longer_words(tokenizer: Any, extended: Any, tokens: Sequence[str | AddedToken]) -> None:
-    """Warns of the first word with which a text, with longer words in it, does not come back as it was."""
+    """Warns of the first word with which a text, with longer words in it, does not come back as it was, and
+    that `propose_tokens` spells otherwise."""
     words = {
         word: token for token in tokens if (word := str(token).strip())[0].isalnum() and word[-1].isalnum()
     }
     texts = [f"a {word} a{word} {word}s a" for word in words]
     before, after = read_back(tokenizer, texts), read_back(extended, texts)
+    proposed = None
     for (word, token), text, old, new in zip(words.items(), texts, before, after, strict=True):
         if old.lower() != text.lower() or new.lower() == text.lower():
             continue
+        proposed = proposed or spelling_for(tokenizer)[0]
+        if repr(token if isinstance(token, AddedToken) else AddedToken(token)) == repr(proposed(word)):
+            continue  # no spelling is better
         instead = (
             "this tokenizer takes what follows it for another word: leave out words that begin longer ones"
         )
@@ -193,11 +209,6 @@ def _check_longer_words(tokenizer: Any, extended: Any, tokens: Sequence[str | Ad
 def _added(token: str, option: str, value: bool) -> str:
     """How a token is given with an option, in Python and in a file."""
     return f"AddedToken({token!r}, {option}={value}) ({option}: {str(value).lower()} in a --tokens_file)"
-
-
-def read_back(tokenizer: Any, texts: Sequence[str]) -> list[str]:
-    """What a tokenizer writes for the ids that it gives each text."""
-    return [str(tokenizer.decode(ids)).strip() for ids in split_texts(tokenizer, texts)]
 
 
 def _warn(message: str) -> None:

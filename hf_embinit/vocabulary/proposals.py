@@ -6,17 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
 
 from tokenizers import AddedToken
+from transformers.utils import logging
 
 from ..arguments import Count, Pattern, Tokenizer, checked
 from ..errors import InvalidArgumentError
-from ..tokens import copy_tokenizer
-from .new_tokens import read_back
-
-_PROBE = "qzxjkv"
-"""A word that no vocabulary has, to see how a tokenizer treats one that is added."""
+from .spelling import PROBE, spelling_for
 
 
 @checked
@@ -31,18 +27,19 @@ def propose_tokens(
     """The `n` most frequent words that the tokenizer splits, ready for `expand_vocabulary` (Hewitt 2021).
 
     A word is what the regular expression `word` matches between spaces. Fewer come back when fewer are seen
-    `min_count` times. Their spelling is what suits the tokenizer: with the space in front where that
-    belongs to the token (byte-level BPE), whole words only where a piece within a word has another
-    spelling (WordPiece). Where the tokenizer reads what follows an added token as a new word, however that is
-    spelled (T5's and other Unigram ones), words that begin a longer one of the corpus are left out: `by`
-    would make `by pass` of `bypass`. Raises `InvalidArgumentError` when the corpus has no such word.
+    `min_count` times. Their spelling is what suits the tokenizer: with the space in front where that belongs
+    to the token (byte-level BPE), whole words only where a piece within a word has another spelling
+    (WordPiece), and as its normaliser writes them (lower-case ones where it lowers). Where the tokenizer
+    reads what follows an added token as a new word, however that is spelled (T5's and other Unigram ones),
+    words that begin a longer one of the corpus are left out: `by` would make `by pass` of `bypass`. Raises
+    `InvalidArgumentError` when the corpus has no such word.
     """
     pattern = re.compile(word)
-    spelling, breaks_longer_words = _spelling(tokenizer)
-    spaced = str(spelling(_PROBE)).startswith(" ")  # then a word that opens a text is another token
+    spelling, breaks_longer_words = spelling_for(tokenizer)
+    spaced = str(spelling(PROBE)).startswith(" ")  # then a word that opens a text is another token
     counts = Counter(
         w
-        for text in corpus
+        for text in logging.tqdm(corpus, desc="Counting words", unit="text", disable=None, delay=1)
         for w in text.split()[1 if spaced and not text[:1].isspace() else 0 :]
         if pattern.fullmatch(w)
     )
@@ -60,7 +57,9 @@ def propose_tokens(
         encoded = tokenizer([str(spelling(w)) for w in batch], add_special_tokens=False)["input_ids"]
         for one, ids in zip(batch, encoded, strict=True):
             # "Frodo" and "frodo" may be one word to the tokenizer
-            key = normalizer.normalize_str(one) if normalizer is not None else one
+            key = one if normalizer is None else normalizer.normalize_str(one).replace("▁", " ").strip()
+            if spelling(one).normalized and pattern.fullmatch(key):
+                one = key  # as the token is matched and written
             if len(ids) > 1 and str(spelling(one)) not in known and key not in proposals:
                 proposals[key] = spelling(one)
                 if len(proposals) == n:
@@ -70,27 +69,3 @@ def propose_tokens(
             f"corpus has no word that is seen {min_count} times and split: {len(counts)} words were read"
         )
     return list(proposals.values())
-
-
-def _spelling(tokenizer: Any) -> tuple[Any, bool]:
-    """Word -> `AddedToken` as suits this tokenizer: text comes back as before, in the fewest tokens; and
-    whether longer words with it in them do not, however it is spelled."""
-    forms = [
-        lambda w: AddedToken(w, single_word=True),
-        lambda w: AddedToken(w),
-        lambda w: AddedToken(f" {w}", normalized=False),
-    ]
-    whole = f"the {_PROBE} and {_PROBE} end"
-    texts = [whole, f"the {_PROBE}ing un{_PROBE} end"]
-    before = read_back(tokenizer, texts)
-
-    def rank(form: Any) -> tuple[bool, bool, bool, int]:
-        tried = copy_tokenizer(tokenizer)
-        tried.add_tokens([form(_PROBE)])
-        changed = [a != b for a, b in zip(read_back(tried, texts), before, strict=True)]
-        ids = tried(whole, add_special_tokens=False)["input_ids"]
-        unused = tried.convert_tokens_to_ids(str(form(_PROBE))) not in ids  # tokenizers 0.22 finds no " word"
-        return unused, changed[0], changed[1], len(ids)
-
-    best = min(forms, key=rank)
-    return best, rank(best)[2]

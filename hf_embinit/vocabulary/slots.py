@@ -60,7 +60,7 @@ class SlotFiller:
     def require(self, count: int) -> None:
         """Raises unless there are so many slots."""
         if count > len(self.ids):
-            way_out = "name further ids (slots=[...])" if self.named else "name more"
+            way_out = "name further ids (slots=[...], --slots ID ID)" if self.named else "name more"
             what = "unused tokens that could be renamed" if self.named else "ids in slots"
             raise InvalidArgumentError(
                 f"there are {len(self.ids)} {what}, for {count} new tokens: {way_out}, or leave slots out, "

@@ -9,7 +9,7 @@ from tokenizers import AddedToken
 
 from ..arguments import FilePath, checked
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..foreign import no_text, reading
+from ..foreign import NO_LINES, no_text, reading
 from ..rows import Override, check_init
 
 _KEYS = ("name", "description", "like", "init", "options")
@@ -23,16 +23,21 @@ def read_tokens_file(
 ) -> tuple[list[str | AddedToken], dict[str, Override]]:
     """The new tokens in a file and what single ones are made of, for `expand_vocabulary(..., overrides=)`.
 
-    A `.yaml`, `.yml` or `.json` file holds a list; every other file has a token a line. An entry is a token,
-    or a mapping with its `name` and one of `description` (a text: the mean of its tokens' rows), `like` (an
-    old token or a list of them, whose rows are copied or averaged) and `init` (an initialiser's name, with
-    its `options`); without one the token is made as all others are. `special: true` makes it a special token,
-    and `normalized`, `single_word`, `lstrip` and `rstrip` are those of `AddedToken`.
+    A `.yaml`, `.yml` or `.json` file holds a list; a text file of another ending has a token a line. An entry
+    is a token, or a mapping with its `name` and one of `description` (a text: the mean of its tokens' rows),
+    `like` (an old token or a list of them, whose rows are copied or averaged) and `init` (an initialiser's
+    name, with its `options`); without one the token is made as all others are. `special: true` makes it a
+    special token, and `normalized`, `single_word`, `lstrip` and `rstrip` are those of `AddedToken`.
 
-    Raises `DataNotFoundError` for a file that is not there or has no token, `InvalidArgumentError` for an
-    entry that says something else.
+    Raises `DataNotFoundError` for a file that is not there or has no token, `InvalidArgumentError` for a
+    table, a `.jsonl` and an entry that says something else.
     """
     path = Path(file)
+    if path.suffix in (".jsonl", *NO_LINES):
+        raise InvalidArgumentError(
+            f"--tokens_file {file}: a {path.suffix} file is not read; give one token a line in a .txt, or a "
+            f"list in a .json or .yaml"
+        )
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

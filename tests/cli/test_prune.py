@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders.tiny_tokenizers import logits, model, tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
 
 from hf_embinit.__main__ import main
 
@@ -56,6 +57,35 @@ def test_tokens_that_span_lines_stay(folder, capsys, monkeypatch) -> None:
     assert AutoTokenizer.from_pretrained(folder / "out").tokenize(text) == trained.tokenize(text)
 
 
+@pytest.mark.parametrize("flags", [["corpus.jsonl"], ["both.jsonl:de"], ["nested.jsonl:de"]])
+def test_lines_of_json_are_read_as_the_texts_in_them(flags, folder, capsys, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    records = {
+        "corpus.jsonl": [{"id": 3, "text": text} for text in TEXTS],
+        "both.jsonl": [{"de": text, "en": "three children"} for text in TEXTS],
+        "nested.jsonl": [{"translation": {"de": text, "en": "three children"}} for text in TEXTS],
+    }
+    for name, lines in records.items():
+        (folder / name).write_text("\n\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    for corpus, out in ((["corpus.txt"], "plain"), (flags, "out")):
+        assert main(["prune", "model", "--corpus", *corpus, "--output_dir", out]) == 0
+    plain, new = (AutoTokenizer.from_pretrained(folder / out).get_vocab() for out in ("plain", "out"))
+    assert new == plain
+
+
+def test_lines_are_read_behind_a_bar_on_a_terminal(folder, monkeypatch) -> None:
+    real, shown = logging.tqdm, []
+
+    def bar(*args, **options):
+        shown.append((options["unit"], options["disable"]))
+        return real(*args, **options)
+
+    monkeypatch.setattr(logging, "tqdm", bar)
+    flags = ["--corpus", str(folder / "corpus.txt"), "--output_dir", str(folder / "out")]
+    assert main(["prune", str(folder / "model"), *flags]) == 0
+    assert shown[:2] == [("line", None), ("block", None)]
+
+
 def test_rare_tokens_go(folder, capsys) -> None:
     corpus = ["--corpus", str(folder / "corpus.txt")]
     flags = ["--min_count", "2", "--output_dir", str(folder / "s")]
@@ -77,12 +107,20 @@ def test_rare_tokens_go(folder, capsys) -> None:
         (["--corpus", "empty.txt"], 1, "--corpus empty.txt uses no token at least 1 times (--min_count)"),
         (["--corpus", "corpus.txt", "--min_count", "999"], 1, "uses no token at least 999 times"),
         (["--corpus", "corpus.txt", "--keep", ""], 1, "keep has ''"),
+        (["--corpus", "both.jsonl"], 1, "line 1 has the texts 'de', 'en' where one is expected: name it"),
+        (["--corpus", "both.jsonl:fr"], 1, "both.jsonl:fr, line 1 has no text 'fr', but 'de', 'en'"),
+        (["--corpus", "gone.jsonl:fr"], 1, "--corpus gone.jsonl:fr is no file here"),
+        (["--corpus", "text.jsonl"], 1, "--corpus text.jsonl, line 1 is no JSON"),
+        (["--corpus", "table.csv"], 1, "--corpus table.csv is no text file: write its texts to a .txt"),
+        (["--corpus", "corpus.txt.gz"], 1, "--corpus corpus.txt.gz is no text file"),
     ],
 )
 def test_what_is_wrong_is_one_line(flags, code, message, folder, capsys, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     (folder / "empty.txt").write_text("")
     (folder / "bytes.txt").write_bytes(b"\xff\xfe\x00")
+    (folder / "both.jsonl").write_text('{"de": "ein Hund", "en": "a dog"}')
+    (folder / "text.jsonl").write_text("a dog")
     assert main(["prune", str(folder / "model"), *flags, "--output_dir", str(folder / "out")]) == code
     *_, error = capsys.readouterr().err.splitlines()
     assert error.startswith("error: ") and message in error

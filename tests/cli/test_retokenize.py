@@ -133,7 +133,9 @@ def test_languages_that_do_not_fit_are_one_line_and_write_nothing(
         (["model", "unknown", "--parallel", "zorg.tsv"], "cannot read 'zorg qux', as it has no unknown"),
         (["model", "german", "--parallel", "pairs.tsv", "--pad_to_multiple_of", "1000000000000"], "GiB are"),
         (["model", "german", "--donor", "./donor"], "made with another tokenizer"),
-        (["model", "slow", "--texts", "pairs.tsv"], "'align' needs a fast tokenizer"),
+        (["model", "slow", "--texts", "pairs.txt"], "'align' needs a fast tokenizer"),
+        (["model", "german", "--texts", "pairs.tsv"], "--texts pairs.tsv is no text file: write its texts"),
+        (["model", "german", "--texts", "pairs.jsonl"], "'en', 'de' where one is expected: name it, as in"),
         (["model", "german", "--init", "random"], "have no token in common, and 'random' finds no other"),
     ],
 )
@@ -175,6 +177,8 @@ def bad_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("empty.tsv").write_text("")
     Path("blank.tsv").write_text("\n\n")
     Path("pairs.tsv").write_text("dog\thund\nruns\trennt\nthe\tder\n")
+    Path("pairs.txt").write_text("hund\nrennt\nder\n")
+    Path("pairs.jsonl").write_text('{"en": "the dog", "de": "der hund"}')
     Path("zorg.tsv").write_text("the\tzorg qux\n")
     return tmp_path
 

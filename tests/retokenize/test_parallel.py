@@ -80,7 +80,11 @@ def test_words_that_a_tokenizer_does_not_know_tell_the_order_and_the_language() 
     [
         ("p.tsv", [], "has no pair of texts: it is empty"),
         ("p.jsonl", [], "has no pair of texts: it is empty"),
-        ("p.txt", ["", "only one"], "line 2 is 1 columns where two texts are expected"),
+        (
+            "p.txt",
+            ["", "only one"],
+            "line 2 is one column where two .*: .* columns in a file need a tab between",
+        ),
         ("p.tsv", ["a\tb\tc"], "line 1 is 3 columns"),
         ("p.tsv", ["\t"], "has no pair of texts"),
         ("p.jsonl", ["{"], "line 1 is no JSON"),

@@ -11,6 +11,7 @@ import pytest
 import torch
 from builders.tiny_models import bart, spread
 from builders.tiny_tokenizers import model, texts, tokenizer
+from transformers.utils import logging
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError
@@ -58,6 +59,18 @@ def test_distillation_moves_free_input_rows_alone_and_lessens_the_error(kind: st
     assert all(p.grad is None for p in lm.parameters())
     again, _, _ = replaced(kind, SHORT, texts=some)
     assert torch.equal(again.get_input_embeddings().weight, rows)
+
+
+def test_distillation_shows_its_steps_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = []
+
+    def bar(steps: range, **options: Any) -> range:
+        shown.append((len(steps), options["disable"]))
+        return steps
+
+    monkeypatch.setattr(logging, "tqdm", bar)
+    replaced("gpt2", "token_distillation:steps=2,batch_size=1", texts=list(texts()[:20]))
+    assert (2, None) in shown
 
 
 def test_texts_are_cut_off_where_the_positions_end() -> None:

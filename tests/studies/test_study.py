@@ -13,7 +13,7 @@ from builders.studies import STUDY
 import hf_embinit.retokenize  # noqa: F401  # its methods are known then
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError
 from hf_embinit.initializers import read_init
-from hf_embinit.studies.files import read_study_file
+from hf_embinit.studies.files import _FIGURES, read_study_file
 from hf_embinit.studies.requirements import check_flags
 from hf_embinit.studies.scheduling import Launch
 from hf_embinit.studies.study import STUDIES, list_studies, load_study
@@ -52,6 +52,19 @@ def test_studies_expand_into_runs_of_recipes_that_exist(name: str, tmp_path: Pat
 def test_flags_of_studies_are_flags_of_their_recipes(name: str, tmp_path: Path) -> None:
     for smoke in (None, tmp_path):
         check_flags(load_study(name, smoke=smoke), Launch(ROOT / "recipes", tmp_path))
+
+
+def test_the_study_of_the_contributors_page_is_one_and_the_keys_of_figures_are_those(tmp_path: Path) -> None:
+    page = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```yaml\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    own = tmp_path / "own.yaml"
+    own.write_text(code, encoding="utf-8")
+    for smoke, runs in ((None, 4), (tmp_path, 1)):
+        study = load_study(str(own), smoke=smoke)
+        assert len(study.runs) == runs
+        check_flags(study, Launch(ROOT / "recipes", tmp_path))
+    lines = re.findall(r"^- `(\w+)`.* needs `(\w+)`(.*)$", page, re.MULTILINE)
+    assert {kind: (needed, set(re.findall(r"`(\w+)`", more))) for kind, needed, more in lines} == _FIGURES
 
 
 def test_a_flag_that_a_recipe_does_not_have_is_refused_with_the_nearest(tmp_path: Path) -> None:

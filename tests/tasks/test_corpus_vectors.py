@@ -6,6 +6,7 @@ import logging
 
 import pytest
 import torch
+import transformers
 
 from hf_embinit.errors import UnknownNameError
 from hf_embinit.tasks import caption_model, corpus_vectors
@@ -88,9 +89,12 @@ def test_vectors_know_meanings_and_spread_widely(tmp_path):
 def test_the_language_model_says_what_it_is_and_is_trained_once(cache, monkeypatch, caplog, capsys):
     monkeypatch.setattr(caption_model, "corpus_text", lambda name: ["The dog sees a red ball."] * 200)
     monkeypatch.setitem(caption_model.SETTINGS, "steps", 2)
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    transformers.utils.logging.warning_once.cache_clear()
     state = torch.get_rng_state()
     with caplog.at_level(logging.WARNING):
         folder = caption_model.caption_language_model()
+    assert "loss_type" not in caplog.text
     (said,) = (r.getMessage() for r in caplog.records if r.name == caption_model.__name__)
     assert "training a small GPT-2 (2 layers of width 128) on 200 English sentences, once" in said
     assert str(folder) in said and "\n" not in said

@@ -9,6 +9,7 @@ import pytest
 from builders.tiny_tokenizers import tokenizer
 
 from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.tasks import texts
 from hf_embinit.tasks.data import load_file
 from hf_embinit.tasks.language_modeling import TextData, load_texts
 from hf_embinit.tasks.translation import load_translation
@@ -52,6 +53,16 @@ def test_texts_that_are_null_are_left_out_and_numbers_refused(tmp_path: Path) ->
     write(tmp_path / "validation.jsonl", {"text": 5})
     with pytest.raises(InvalidArgumentError, match=r"the validation split .* has 5 in 'text', not text"):
         load_texts(str(tmp_path))
+
+
+def test_a_text_file_is_a_corpus_without_a_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mono.gn.txt").write_text("Che aiko.\n\nNde reiko.\n", encoding="utf-8")
+    assert (
+        texts.load_texts("mono.gn.txt") == texts.load_texts("mono.gn.txt:text") == ["Che aiko.", "Nde reiko."]
+    )
+    with pytest.raises(InvalidArgumentError, match=r"corpus 'gone.txt': .*none for the lines of a .txt file"):
+        texts.load_texts("gone.txt")
 
 
 @pytest.mark.parametrize("row", [{"translation": {"de": "a"}}, {"translation": None}, {}])

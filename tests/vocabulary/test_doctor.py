@@ -211,6 +211,21 @@ def test_an_added_token_that_normalisation_swallows() -> None:
     assert swallowed and "'zyx'" in swallowed[0].message
 
 
+@pytest.mark.parametrize("normalized", [True, False])
+def test_markers_that_a_chat_template_writes_behind_text(normalized) -> None:
+    t = tokenizer("sentencepiece_bpe")
+    markers = [f"<|{role}|>" for role in ("user", "assistant", "end")]
+    t.add_tokens([AddedToken(marker, normalized=normalized) for marker in markers])
+    t.chat_template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
+    split = [f for f in doctor(model("llama", len(t)), t) if f.code == "chat_token_split"]
+    assert len(split) == normalized
+    if split:
+        assert split[0].severity == "warning" and "2 added tokens are split" in split[0].message
+        assert "'<|assistant|>', '<|end|>'" in split[0].message and "normalized=False" in split[0].advice
+    t.chat_template = "{{ raise_exception('system first') }}"
+    assert "chat_token_split" not in codes(model("llama", len(t)), t)
+
+
 def test_a_tokenizer_that_its_class_builds_anew(tmp_path) -> None:
     """transformers 5 makes BERT's pre-tokenizer from its flags, whatever `tokenizer.json` says."""
     tokenizer("wordpiece").save_pretrained(tmp_path)

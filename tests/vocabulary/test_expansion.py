@@ -118,6 +118,15 @@ def test_a_token_in_the_spelling_of_the_vocabulary_is_no_text() -> None:
         expand_vocabulary(m, t, ["\u0120zzzqqq"], prefixes=())
 
 
+def test_a_warning_names_the_line_of_the_caller(recwarn) -> None:
+    t = tokenizer("wordpiece")
+    t.add_tokens(["there"])
+    expand_vocabulary(model("bert", len(t)), t, ["Zyxomma", "there"], prefixes=())
+    told = {str(w.message): w.filename for w in recwarn if w.category is VocabularyWarning}
+    assert any("matches and writes 'zyxomma'" in message for message in told)
+    assert set(told.values()) == {__file__}
+
+
 def test_half_a_character_is_no_token() -> None:
     m, t = pair()
     with pytest.raises(InvalidArgumentError, match=r"'\\ud800x', in which half a character .* whole charac"):
@@ -149,7 +158,12 @@ def test_tags_that_are_not_found_after_a_letter(family, recwarn) -> None:
     warned = [message for message in warned if "a text does not come back" not in message]
     if family == "sentencepiece_bpe":
         (message,) = warned
-        assert "'<tool>' is found after a blank, and not after a letter" in message
+        assert message.startswith("2 tokens ('<tool>', '</tool>') are found after a blank, and not after a")
+        assert "of '<tool>': AddedToken('<tool>', normalized=False)" in message
+        (message,) = told("<a>", AddedToken("<b>", normalized=False))
+        assert message.startswith("the token '<a>' is found after a blank, and not after a letter")
+        (message,) = told("<a>", "<b>", "<c>", "<d>")
+        assert message.startswith("4 tokens ('<a>', '<b>', '<c>', ...) are found after a blank")
     else:
         assert not warned
     assert not told(*[AddedToken(tag, normalized=False) for tag in ("<tool>", "</tool>")])
@@ -172,7 +186,9 @@ def test_tags_that_are_not_found_after_a_letter(family, recwarn) -> None:
             "AddedToken(' zyxomma', normalized=False) (normalized: false in a --tokens_file) "
             "keeps 'a zyxomma azyxomma a'",
         ),
-        ("t5", AddedToken(" zyxomma", normalized=False), "leave out words that begin longer ones"),
+        ("t5", AddedToken("zyxomma", normalized=False), "AddedToken(' zyxomma', normalized=False)"),
+        ("t5", AddedToken(" zyxomma", normalized=False), None),
+        ("t5", AddedToken(" zyxomma"), "leave out words that begin longer ones"),
         ("byte_level", "zyxomma", None),
         ("byte_level", " zyxomma", None),
     ],

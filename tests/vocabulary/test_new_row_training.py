@@ -106,6 +106,14 @@ def test_a_copy_of_the_model_needs_a_call_of_its_own(again) -> None:
         training.remove()
 
 
+def test_it_says_which_rows_of_which_tables_it_trains() -> None:
+    m, _, new = expanded("llama")
+    training = train_new_rows_only(m, new)
+    assert repr(training) == "<NewRowTraining: 3 rows of model.embed_tokens.weight, 3 rows of lm_head.weight>"
+    training.remove()
+    assert repr(training) == "<NewRowTraining: removed>"
+
+
 def test_a_masked_gradient_alone_lets_weight_decay_move_old_rows() -> None:
     """What the helper is for: the same training with nothing but a gradient mask moves every row."""
     m, t, new = expanded("gpt2")

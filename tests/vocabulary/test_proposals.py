@@ -7,11 +7,12 @@ from collections import Counter
 from importlib.metadata import version
 
 import pytest
-from builders.tiny_tokenizers import t5_like, texts, tokenizer
+from builders.tiny_tokenizers import model, t5_like, texts, tokenizer
 from packaging.version import Version
+from transformers.utils import logging
 
-from hf_embinit.errors import InvalidArgumentError
-from hf_embinit.vocabulary import propose_tokens
+from hf_embinit.errors import InvalidArgumentError, VocabularyWarning
+from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
 
 
 @pytest.mark.parametrize("family", ["byte_level", "sentencepiece_bpe", "wordpiece", "unigram"])
@@ -45,6 +46,16 @@ def test_words_that_would_break_longer_ones_are_left_out() -> None:
     assert t.decode(t(corpus[0], add_special_tokens=False)["input_ids"]) == before == corpus[0]
 
 
+@pytest.mark.parametrize("family", ["byte_level", "sentencepiece_bpe", "wordpiece", "unigram", "t5"])
+def test_proposals_are_added_without_a_warning(family, recwarn) -> None:
+    """An uncased tokenizer writes `nasdaq`; T5's takes what follows an added token for a word, always."""
+    t = t5_like() if family == "t5" else tokenizer(family)
+    new = propose_tokens(t, ["a Nasdaq qorvex here and a Nasdaq qorvex Zürichberg Zürichberg"] * 2, 3)
+    assert len(new) == 3
+    expand_vocabulary(model("llama", len(t)), t, new, prefixes=())
+    assert not [str(w.message) for w in recwarn if w.category is VocabularyWarning]
+
+
 def test_the_order_is_by_count_then_by_spelling() -> None:
     corpus = ["the qaz qaz wsx", "the wsx edc rfv", "the edc plm plm", "tgb"] * 2
     new = [str(token) for token in propose_tokens(tokenizer("byte_level"), corpus, 10)]
@@ -53,12 +64,24 @@ def test_the_order_is_by_count_then_by_spelling() -> None:
     assert [str(t) for t in propose_tokens(tokenizer("byte_level"), corpus, 1, word=r"r.+")] == [" rfv"]
 
 
+def test_the_corpus_is_read_behind_a_bar_on_a_terminal(monkeypatch) -> None:
+    read, corpus = [], ["the qaz qaz", "the qaz"]
+
+    def bar(texts, **options):
+        read.append((options["unit"], options["disable"]))
+        return texts
+
+    monkeypatch.setattr(logging, "tqdm", bar)
+    assert len(propose_tokens(tokenizer("byte_level"), iter(corpus), 3)) == 1
+    assert read == [("text", None)]
+
+
 def test_spelling_by_family() -> None:
     corpus = ["a Zyxomma here and a Zyxomma there", "zyxomma"]
     assert str(propose_tokens(tokenizer("byte_level"), corpus, 1)[0]) == " Zyxomma"
     assert str(propose_tokens(tokenizer("sentencepiece_bpe"), corpus, 1)[0]) == "Zyxomma"
     (token,) = propose_tokens(tokenizer("wordpiece"), corpus, 1)
-    assert str(token) == "Zyxomma" and token.single_word  # else "zyxommas" would lose its "##s"
+    assert str(token) == "zyxomma" and token.single_word  # else "zyxommas" would lose its "##s"
 
 
 @pytest.mark.parametrize(

@@ -208,7 +208,11 @@ def broken_calls(t) -> list[tuple[object, list[str], str]]:
         ([letter], ["x1"], r"\('z'\), which is a byte that texts are made of"),
         ([part], ["x1"], r"\('Ġa'\), which is a part that other tokens are merged from"),
         ([free], ["x1", "x2"], "there are 1 ids in slots, for 2 new tokens: name more"),
-        ("reserved", [f"x{i}" for i in range(7)], "there are 6 unused tokens .* for 7 new tokens"),
+        (
+            "reserved",
+            [f"x{i}" for i in range(7)],
+            r"there are 6 unused .* for 7 new tokens: .*\(slots=\[...\], --slots ID ID\)",
+        ),
         ("reserved", [], "new_tokens is empty"),
         ("reserved", "x1", "expected a list"),
         ("reserved", [""], "empty token"),

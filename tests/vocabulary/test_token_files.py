@@ -80,6 +80,15 @@ def test_what_is_wrong_is_one_sentence(text, match, tmp_path) -> None:
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".csv", ".tsv", ".parquet", ".gz"])
+def test_files_whose_lines_are_no_tokens_are_refused(ending, tmp_path) -> None:
+    (tmp_path / f"tokens{ending}").write_text('{"name": "<x>"}', encoding="utf-8")
+    with pytest.raises(
+        EmbinitError, match=rf"a {ending} file is not read; .* in a .txt, or a list in a .json"
+    ):
+        read_tokens_file(tmp_path / f"tokens{ending}")
+
+
 def test_a_file_that_is_not_there(tmp_path) -> None:
     with pytest.raises(DataNotFoundError, match="is no file here"):
         read_tokens_file(tmp_path / "tokens.yaml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,31 @@ def swallowed_tokens(case: Case) -> Iterator[Finding]:
             "added_token_swallowed",
             f"{len(lost)} added tokens are not found in a text: {', '.join(map(repr, lost[:SHOWN]))}",
             "Add them with normalized=False, or without single_word=True",
+        )
+
+
+def split_markers(case: Case) -> Iterator[Finding]:
+    """Added tokens that a conversation, as the chat template writes it, has and its ids have not."""
+    tokenizer = case.tokenizer
+    added = {str(token): i for i, token in getattr(tokenizer, "added_tokens_decoder", {}).items()}
+    if not added or not getattr(tokenizer, "chat_template", None):
+        return
+    turns = [{"role": role, "content": "a"} for role in ("user", "assistant")]
+    try:
+        text = tokenizer.apply_chat_template(turns, tokenize=False)
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    except Exception:  # of a template that asks for other roles, or of a package that is not here
+        return
+    longest_first = sorted(added, key=len, reverse=True)
+    written = Counter(re.findall("|".join(map(re.escape, longest_first)), text))
+    split = [token for token in added if ids.count(added[token]) < written[token]]
+    if split:
+        yield Finding(
+            "warning",
+            "chat_token_split",
+            f"{len(split)} added tokens are split into pieces where the chat template writes them: "
+            f"{', '.join(map(repr, split[:SHOWN]))}",
+            "Add them with normalized=False, so that they are found behind a letter, too",
         )
 
 
@@ -126,4 +152,4 @@ def pooled_tokens(case: Case) -> Iterator[Finding]:
         )
 
 
-CHECKS = [swallowed_tokens, splits_after_saving, timestamps, pooled_tokens]
+CHECKS = [swallowed_tokens, split_markers, splits_after_saving, timestamps, pooled_tokens]
