@@ -43,10 +43,11 @@ def headline(name: str, space: Mapping[str, Any], corpus: Mapping[str, Any] | No
     seen = corpus is not None and space["statistics_in_corpus"] is not None
     where = f"the {n:,} of its tokens that {_name(corpus)} has" if corpus and seen else f"{n:,} tokens"
     init = advice(values["sd_over_xavier"], values["scaled_sd_over_positions"])
+    use = "no harm as it is (`pretrained`)" if init == "pretrained" else f"use `{init}`"
     near, moved = (_nearest(points, _LENGTH) for points in space["absorption"].values())
     return (
         f"**{markdown_text(name)}: sd is {times(values['sd_over_xavier'])} times Xavier's at this vocabulary "
-        f"({where}); use `{init}`.** Scaled by sqrt({d}), as a model reads them, the values are "
+        f"({where}); {use}.** Scaled by sqrt({d}), as a model reads them, the values are "
         f"{times(values['scaled_sd_over_positions'])} times as wide as the position encodings: of the first "
         f"{near['num_positions']}, the one nearest to the sum is the right one for "
         f"{100 * near['position_accuracy_in_sum']:.0f}% of the tokens, and for "

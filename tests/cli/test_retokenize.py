@@ -39,7 +39,7 @@ def test_a_checkpoint_gets_another_tokenizer(folder: Path, capsys: pytest.Captur
 
 
 def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = ["--option", "output_pooling=first", "--init", "fvt", "--output_dir", folder / "out"]
+    flags = ["--untie", "--option", "output_pooling=first", "--init", "fvt", "--output_dir", folder / "out"]
     assert embinit(capsys, "retokenize", folder / "model", folder / "new", *flags)[0] == 0
     assert (folder / "out" / "embinit_coefficients_output.safetensors").is_file()
     code, told, _ = embinit(capsys, "explain", folder / "out", "dog", "<pad>")
