@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers.utils import logging
 
 from ..arguments import Count, Positive
 from ..errors import InvalidArgumentError
@@ -54,6 +53,8 @@ def token_distillation(
     rows found this way make bad output rows; `first_piece_shares` makes good ones. The published code distils
     from snippets of each new token; here whole vocabularies are trained on running text.
     """
+    from transformers.utils import logging
+
     texts = context.require_texts("token_distillation")
     pairs = [pair for pair in _pairs(context, texts, min(length, context.body.longest)) if pair.places]
     if not pairs or not len(context.free):

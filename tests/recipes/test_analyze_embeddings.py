@@ -97,7 +97,8 @@ def test_the_report_says_what_to_do(report) -> None:
         ratio = wording.times(values["sd_over_xavier"])
         sentence = f"**{name}: sd is {ratio} times Xavier's at this vocabulary ("
         line = next(line for line in text.splitlines() if sentence in line)
-        assert f"use `{init}`.**" in line and line.removeprefix("- ") in printed
+        use = "no harm as it is (`pretrained`)" if init == "pretrained" else f"use `{init}`"
+        assert f"; {use}.**" in line and line.removeprefix("- ") in printed
         assert text.index(line) < text.index("## The tables")  # at the top
     assert str(folder.parent) not in text + json.dumps(results)  # relative paths alone
     for heading in (
