@@ -115,18 +115,22 @@ def _refuse_odd_models(model: PreTrainedModel) -> None:
             f"{name} has several vocabularies in one model: give the part whose tokens are meant, such as "
             f"model.text_encoder"
         ) from error
-    durations = getattr(model.config, "durations", None)
-    if isinstance(durations, (list, tuple)) and hasattr(model, "joint"):
-        raise UnsupportedModelError(
-            f"{name} scores {len(durations)} durations behind the tokens in one head: its vocabulary cannot "
-            f"be changed"
-        )
     for module in model.modules():
         _refuse_fsdp(module, name)
         if isinstance(module, nn.AdaptiveLogSoftmaxWithLoss):
             raise UnsupportedModelError(
                 f"{name} has an adaptive softmax, which splits the vocabulary by frequency"
             )
+
+
+def refuse_resize(model: PreTrainedModel) -> None:
+    """Raises `UnsupportedModelError` for a head in which other scores stand behind those of the tokens."""
+    durations = getattr(model.config, "durations", None)
+    if isinstance(durations, (list, tuple)) and hasattr(model, "joint"):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} scores {len(durations)} durations behind the tokens in one head: the "
+            f"size of its vocabulary cannot be changed"
+        )
 
 
 def _refuse_odd_table(table: Table) -> None:

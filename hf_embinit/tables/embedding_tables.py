@@ -19,7 +19,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..manifest import events_with
 from ..tokens import Side
-from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, unwrap
+from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, refuse_resize, unwrap
 from .elsewhere import BEFORE, Elsewhere, is_elsewhere, whole
 from .memory import require_memory, uninterrupted, warn_of_old_graphs
 from .resizing import ResizePlan, by_token, resized_copy, target_size
@@ -168,12 +168,15 @@ class EmbeddingTables:
         """The resize of a side's tables to `new_num_tokens` rows. Changes nothing.
 
         Raises `InvalidArgumentError` for sizes that make no sense or do not fit into memory, and
-        `UnsupportedModelError` for tables on the meta device, or sharded by what cannot shard other rows.
+        `UnsupportedModelError` for tables on the meta device, sharded by what cannot shard other rows, or
+        with other scores behind those of the tokens.
         """
         self.elsewhere.settle()
         tables = self.of_side(side)
         old = self.vocab_size(side)
         new = target_size(old, new_num_tokens, pad_to_multiple_of)
+        if new != old:
+            refuse_resize(self.model)
         asked = None if new_num_tokens is None else int(new_num_tokens)
         plan = ResizePlan(old, new, side, asked=asked)
         for table in tables:

@@ -14,9 +14,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..arguments import Seed, Tokenizer, checked, shown
-from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
+from ..errors import InvalidArgumentError, VocabularyWarning
 from ..initializers import InitContext, Initializer
-from ..manifest import warn_of_another_tokenizer
 from ..measures import expansion_bound
 from ..resize import fill_report
 from ..rows import MadeRows, RowRequest, check_init, make_rows, splitter
@@ -30,7 +29,7 @@ from ..tables import (
     is_partitioned,
 )
 from ..tokens import tokenizer_of
-from .id_fields import check_size, ends_at_highest_id, id_fields, refuse_shifted_ids
+from .new_ids import check_new_ids
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
 from .report import ExpansionReport, TokenPlan
@@ -106,7 +105,7 @@ def expand_vocabulary(
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
-    _check_model(tables, tokenizer, checked, old_rows, side)
+    check_new_ids(tables, tokenizer, checked, old_rows, side)
     asked = max(checked.ids) + 1
     plan = replace(tables.plan(max(old_rows, asked), pad_to_multiple_of, side), asked=asked)
     plans = _plan(request, checked, old_rows, filler)
@@ -143,35 +142,6 @@ def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None) -> Sequen
     return prefixes
 
 
-def _check_model(
-    tables: EmbeddingTables, tokenizer: Any, checked: CheckedTokens, rows: int, side: Side
-) -> None:
-    """Raises for more tokens than rows, and for a row that a configuration names and no token has; warns of
-    another tokenizer than that of the manifest, and of a model that would read a new token otherwise."""
-    model, size = tables.model, len(checked.old.tokens)
-    check_size(tables, size, rows, "the tokenizer")
-    refuse_shifted_ids(model)
-    new = {i for i in checked.ids if i >= size or not checked.old.tokens[i]}
-    for field in id_fields(model, rows) if side == "shared" else ():
-        taken = sorted(field.ids & new)
-        if taken:
-            raise InvalidArgumentError(
-                f"{type(field.holder).__name__}.{field.name} names id {taken[0]}, which the tokenizer has no "
-                f"token for and a new token would get: add that token to the tokenizer first, by "
-                f"tokenizer.add_tokens, or set the field to None"
-            )
-    warn_of_another_tokenizer(model, tokenizer, side)
-    _warn_of_another_end(model, tokenizer, checked.ids)
-    first_time = getattr(getattr(model, "generation_config", None), "no_timestamps_token_id", None)
-    if isinstance(first_time, int) and max(checked.ids) > first_time:
-        warnings.warn(
-            f"{type(model).__name__} reads ids behind {first_time} as times, a new token too: give the "
-            f"tokens ids before it, by expand_vocabulary(..., slots=[...])",
-            VocabularyWarning,
-            stacklevel=4,
-        )
-
-
 def _left_out(exclude_rows: Collection[int] | None, rows: int) -> Collection[int] | None:
     """What was given. Raises `InvalidArgumentError` for rows that the model lacks, and for all of them."""
     left_out = {int(i) for i in exclude_rows or ()}
@@ -182,25 +152,6 @@ def _left_out(exclude_rows: Collection[int] | None, rows: int) -> Collection[int
             f"{rows - 1}, of which one at least has to stay"
         )
     return exclude_rows
-
-
-def _warn_of_another_end(model: PreTrainedModel, tokenizer: Any, ids: Sequence[int]) -> None:
-    """Warns where the model would take a new token for the end of a text; raises where nothing but an id
-    before the end helps."""
-    eos = tokenizer.eos_token_id
-    for name, settable in ends_at_highest_id(model) if eos is not None and max(ids) > eos else ():
-        module = f"model.{name}".rstrip(".")
-        if not settable:
-            raise UnsupportedModelError(
-                f"{module} pools a text at its highest id, which would be a new token: give the tokens ids "
-                f"before the end of a text, {eos}, by expand_vocabulary(..., slots=[...])"
-            )
-        warnings.warn(
-            f"{module} pools a text at its highest id, as CLIP's old checkpoints do (eos_token_id=2): at a "
-            f"new token. Set {module}.eos_token_id and {module}.config.eos_token_id to {eos}",
-            VocabularyWarning,
-            stacklevel=5,
-        )
 
 
 def _request(

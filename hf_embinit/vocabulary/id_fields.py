@@ -11,8 +11,7 @@ from typing import Any
 from torch import nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
-from ..errors import InvalidArgumentError, UnsupportedModelError
-from ..tables import EmbeddingTables
+from ..errors import UnsupportedModelError
 from ..tokens import tokenizer_of
 
 _ID_NAME = re.compile(
@@ -137,30 +136,6 @@ def _are_ids(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def rows_beyond(tables: EmbeddingTables) -> int:
-    """Rows of an input table, or of one beside it, for ids beyond the vocabulary: of Mllama's images."""
-    own = max((t.extra_rows for t in tables.input_tables if t.extra_rows_are == "fixed"), default=0)
-    more = getattr(tables.model.config, "additional_vocab_size", 0)
-    return max(own, more if isinstance(more, int) else 0)
-
-
-def check_size(tables: EmbeddingTables, size: int, rows: int, name: str) -> None:
-    """Raises for a tokenizer, called `name`, with more ids than there are rows: `UnsupportedModelError` where
-    they are of rows beyond the vocabulary, else `InvalidArgumentError`."""
-    beyond = rows_beyond(tables)
-    if rows < size <= rows + beyond:
-        raise UnsupportedModelError(
-            f"{type(tables.model).__name__} has {beyond} rows beyond its vocabulary of {rows}, which its "
-            f"head lacks, and {name} has tokens with their ids, such as {size - 1}: its vocabulary cannot be "
-            f"changed"
-        )
-    if size > rows:
-        raise InvalidArgumentError(
-            f"{name} has ids up to {size - 1}, but the model has {rows} rows: is this the model's own "
-            f"tokenizer?"
-        )
-
-
 def ends_at_highest_id(model: PreTrainedModel) -> Iterator[tuple[str, bool]]:
     """Names of the modules that take the highest id of a text for its end, and whether another
     `eos_token_id` would change that, as in CLIP's older checkpoints."""
@@ -188,6 +163,12 @@ def refuse_shifted_ids(model: PreTrainedModel) -> None:
         )
 
 
+def id_before_times(model: PreTrainedModel) -> int | None:
+    """The id behind which Whisper reads each one as a time; None for other models."""
+    found = getattr(getattr(model, "generation_config", None), "no_timestamps_token_id", None)
+    return found if isinstance(found, int) else None
+
+
 def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
     """Ids that a model's code finds by their place among all ids, so that they must stay.
 
@@ -198,10 +179,9 @@ def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
     refuse_shifted_ids(model)
     found = set(_in_code(model))
     ids = set(tokenizer.get_vocab().values())
-    generation = getattr(model, "generation_config", None)
-    first_time = getattr(generation, "no_timestamps_token_id", None)
-    if isinstance(first_time, int):
-        found |= {i for i in ids if i >= first_time}
+    last = id_before_times(model)
+    if last is not None:
+        found |= {i for i in ids if i >= last}
     if ids and any(True for _ in ends_at_highest_id(model)):
         found.add(max(ids))
     for config in _configs(model.config, None):
@@ -213,7 +193,7 @@ def named_by_number(model: PreTrainedModel, tokenizer: Any) -> set[int]:
     return found
 
 
-def settle(model: PreTrainedModel, tokens: Mapping[int, str]) -> None:
+def remake(model: PreTrainedModel, tokens: Mapping[int, str]) -> None:
     """Makes anew, after ids have moved, what modules and configurations have made of them. `tokens` are the
     texts of the new ids."""
     for module in model.modules():
@@ -233,7 +213,7 @@ def renumber(model: PreTrainedModel, fields: Iterable[IdField], new_id: Mapping[
             field.renumber(new_id)
     told = getattr(getattr(model, "generation_config", None), "id_to_text", None)
     texts = told if isinstance(told, Mapping) else {}
-    settle(model, {new_id[int(i)]: text for i, text in texts.items() if int(i) in new_id})
+    remake(model, {new_id[int(i)]: text for i, text in texts.items() if int(i) in new_id})
     for config in _configs(model.config, None):
         if isinstance(
             vars(config).get("vocab_list"), (list, tuple)

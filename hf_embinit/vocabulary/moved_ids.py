@@ -16,7 +16,7 @@ from .id_fields import (
     id_fields,
     named_by_number,
     refuse_moved_meanings,
-    settle,
+    remake,
 )
 
 _ROLE = re.compile(r"^(bos|eos|pad|unk|sep|cls|mask)_(token_id|index)$")
@@ -56,7 +56,7 @@ class MovedIds:
             config: Any = getattr(module, "config", None)
             if isinstance(getattr(config, "vocab_list", None), (list, tuple)):  # ESM's tokens by id
                 config.vocab_list = list(self.new.tokens)
-        settle(self.model, dict(enumerate(self.new.tokens)))
+        remake(self.model, dict(enumerate(self.new.tokens)))
 
     def _refuse_numbers(self) -> None:
         by_number = named_by_number(self.model, self.old.tokenizer)

@@ -18,13 +18,13 @@ from ..tables import EmbeddingTables, RowsOf
 from ..tokens import tokenizer_of
 from .compaction import compact_tokenizer, required_ids
 from .id_fields import (
-    check_size,
     id_fields,
     named_by_number,
     refuse_moved_meanings,
     renumber,
     tokenizer_id_fields,
 )
+from .new_ids import check_size
 
 
 @dataclass

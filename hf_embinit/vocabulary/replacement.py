@@ -40,8 +40,8 @@ from ..tables import (
 )
 from ..tokens import tokenizer_of
 from .following import Following
-from .id_fields import check_size
 from .moved_ids import START, MovedIds, start_instead
+from .new_ids import check_size
 from .refining import Refinement, check_refinable, read_refinement, refine_rows
 from .replacement_report import ReplacedSide, ReplacementReport
 

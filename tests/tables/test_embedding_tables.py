@@ -36,6 +36,7 @@ from transformers import (
     XLMWithLMHeadModel,
 )
 
+import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError
 from hf_embinit.tables import EmbeddingTables
 
@@ -370,6 +371,17 @@ def test_extra_rows_stay_behind_the_vocabulary() -> None:
     tables.resize(size + 5)
     assert torch.equal(tables.read(table)[: size + 8], old)
     assert (table.num_embeddings, model.lm_head.weight.shape[0]) == (size + 13, size + 5)
+
+
+@pytest.mark.needs("transformers>=5.16")
+def test_a_head_with_durations_behind_the_tokens_keeps_its_size() -> None:
+    """Parakeet's cuts its scores at the vocabulary's size: rows may be others, and no more of them."""
+    model = architectures.build("ParakeetForTDT")
+    size = model.config.vocab_size
+    with pytest.raises(UnsupportedModelError, match="durations behind the tokens in one head"):
+        EmbeddingTables(model).resize(size + 2)
+    assert model.decoder.embedding.num_embeddings == size
+    hf_embinit.initialize(model, "xavier", seed=0)
 
 
 def test_experts_by_token_grow_with_the_vocabulary() -> None:

@@ -45,11 +45,11 @@ def doctor(
     had, `InvalidArgumentError` for anything else.
     """
     found: list[Finding] = []
+    tokenizer = None if tokenizer is None else tokenizer_of(tokenizer)
     if isinstance(model, nn.Module):
         try:
             inner = unwrap(model)
-            own = None if tokenizer is None else tokenizer_of(tokenizer)
-            case: Any = Case(type(inner).__name__, inner, bare_tables(inner), own)
+            case: Any = Case(type(inner).__name__, inner, bare_tables(inner), tokenizer)
         except EmbinitError as error:
             found.append(_unsupported(error))
             case = None

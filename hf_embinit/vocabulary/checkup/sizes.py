@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..id_fields import id_fields, rows_beyond
+from ..id_fields import id_fields
+from ..new_ids import rows_beyond
 from .case import ROLES, Case
 from .finding import Finding
 

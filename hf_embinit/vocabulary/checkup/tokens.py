@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from ..id_fields import ends_at_highest_id
+from ..id_fields import ends_at_highest_id, id_before_times
 from .case import Case
 from .finding import SHOWN, Finding
 
@@ -115,9 +115,8 @@ def loaded_otherwise(own: tuple[Path, Any]) -> Iterator[Finding]:
 
 def timestamps(case: Case) -> Iterator[Finding]:
     """Whisper reads each id behind `no_timestamps_token_id` as a time, a step of 0.02 s an id."""
-    generation = getattr(case.model, "generation_config", None)
-    last = getattr(generation, "no_timestamps_token_id", None)
-    if not isinstance(last, int) or case.names is None:
+    last = id_before_times(case.model)
+    if last is None or case.names is None:
         return
     for i, token in sorted(case.names.items()):
         time = _TIME.fullmatch(token)
