@@ -159,7 +159,11 @@ def plot_bars(
     several = any(sd is not None for group in groups.values() for _, sd, _ in group.values())
     ours = "mean over seeds, whiskers one standard deviation" if several else "one seed"
     figure.supxlabel(f"Bars: ours ({ours}). Diamonds: the paper's, at its own settings.", fontsize="small")
-    value, name = max((f[0], f"{group}, {bar}") for group, of in groups.items() for bar, f in of.items())
+    value, name = max(
+        (f[0], f"{', '.join(group.splitlines())}, {bar}")
+        for group, of in groups.items()
+        for bar, f in of.items()
+    )
     return save_figure(figure, path, f"{title}\nhighest: {name} ({value:.1f})".strip())
 
 

@@ -77,8 +77,9 @@ def _held(holder: Any, name: str) -> nn.Module:
     if len(found) > 1:
         raise UnsupportedModelError(f"{name} holds several models: give one of them ({', '.join(found)})")
     if not found:
+        way_out = ": load it first, by from_pretrained" if isinstance(holder, str) else ""
         raise UnsupportedModelError(
-            f"model={shown(holder)} is neither a transformers model nor a known wrapper of one"
+            f"model={shown(holder)} is neither a transformers model nor a known wrapper of one{way_out}"
         )
     return next(iter(found.values()))
 

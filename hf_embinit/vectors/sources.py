@@ -25,9 +25,10 @@ SOURCES = {
 }
 """The checkpoints of Kim et al. 2024, identified by their Table 2. `glove` is a file, not on the Hub."""
 
+_GLOVE = "https://nlp.stanford.edu/projects/glove"
 _GLOVE_HELP = (
     "The vectors 'glove' are a file that is not on the Hub: give vectors= (--vectors) the path of "
-    "glove.840B.300d.zip from https://nlp.stanford.edu/projects/glove (English), of another file of word "
+    f"glove.840B.300d.zip from {_GLOVE} (English), of another file of word "
     "vectors, or of vectors trained with hf_embinit.vectors.train_glove."
 )
 _FILE_ENDINGS = (".txt", ".vec", ".bin", ".gz", ".zip", ".glove", ".w2v", ".safetensors", ".gguf")
@@ -76,8 +77,10 @@ def load_vectors(
             SOURCES.get(name, name), revision=revision, table=table, allow_pickle=allow_pickle
         )
     else:
-        problem = "is a file of weights: give its folder" if file.is_file() else "is no file or folder here"
-        raise DataNotFoundError(f"vectors={name!r} {problem}.")
+        if file.is_file():
+            raise DataNotFoundError(f"vectors={name!r} is a file of weights: give its folder.")
+        way_out = f" GloVe's are at {_GLOVE}" if "glove" in file.name else " Give the path of one"
+        raise DataNotFoundError(f"vectors={name!r} is no file or folder here.{way_out}.")
     if family is not None:
         vectors.family = family
     return vectors
