@@ -21,7 +21,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set, ValuesView
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from itertools import islice
 from os import PathLike
 from types import NoneType, UnionType
@@ -109,7 +109,8 @@ def checked(function: F) -> F:
     """Decorator: each call first compares the arguments with the annotations of `function`.
 
     Raises `InvalidArgumentError`, which names the argument, its value and what was expected; nothing of the
-    function has run then. It runs `on_cpu`.
+    function has run then. The items of an iterator, which can be read once, are compared as they are read.
+    It runs `on_cpu`.
     """
     signature = inspect.signature(function)
     hints: dict[str, Any] = {}
@@ -127,12 +128,27 @@ def checked(function: F) -> F:
                 check(name, value, hints[name])
                 if isinstance(value, numbers.Integral) and not isinstance(value, int):
                     bound.arguments[name] = operator.index(value)
+                elif isinstance(value, Iterator) and (part := _item_of(hints[name])) is not None:
+                    bound.arguments[name] = _checked_items(name, value, part)
         with on_cpu():
             return function(*bound.args, **bound.kwargs)
 
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     named = {name: p for name, p in signature.parameters.items() if p.kind not in variable}
     return door  # type: ignore[return-value]
+
+
+def _item_of(hint: Any) -> Any:
+    """The annotation of the items where an argument is any iterable, maybe None; None for other arguments."""
+    parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return next((get_args(part)[0] for part in parts if get_origin(part) is Iterable), None)
+
+
+def _checked_items(name: str, values: Iterator[Any], part: Any) -> Iterator[Any]:
+    for one in values:
+        if type(one) is not part and (found := _of_items(part, [one])):
+            raise InvalidArgumentError(f"{name} has {shown(found.value)}: expected {found.wanted}")
+        yield one
 
 
 def _is_same(value: Any, default: Any) -> bool:
