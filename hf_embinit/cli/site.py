@@ -29,8 +29,11 @@ def _run(args: Namespace) -> Answer:
     from ..records import shorten
     from ..report import write_site
 
-    rooted = [shorten(word) if word.startswith(("/", "~")) else word for word in args.command_line]
-    found = write_site(args.results, analysis_arguments(args), shlex.join(["hf-embinit", *rooted]))
+    told = []
+    for word in args.command_line:
+        flag_of, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        told.append(flag_of + equals + (shorten(value) if value.startswith(("/", "~")) else value))
+    found = write_site(args.results, analysis_arguments(args), shlex.join(["hf-embinit", *told]))
     lines = [f"{counted(found['records'], 'run')} in {counted(found['settings'], 'setting')}"]
     if found["left_out"]:
         lines[0] += f"; {len(found['left_out'])} other results.json left out"

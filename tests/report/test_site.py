@@ -79,7 +79,7 @@ def vectors(tmp_path_factory: pytest.TempPathFactory) -> str:
 def folder(records: Path, vectors: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("site") / "out"
     words = ["site", str(records), "--sources", vectors, "--names", "<b>small</b>", "--k", "5"]
-    assert main([*words, "--sample", "20", "--lengths", "4", "8", "--output_dir", str(place)]) == 0
+    assert main([*words, "--sample", "20", "--lengths", "4", "8", f"--output_dir={place}"]) == 0
     return place
 
 
