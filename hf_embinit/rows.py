@@ -274,9 +274,8 @@ class _Maker:
         part, groups = recipe.part_of(table.role, torch.tensor(list(ids)))
         context.report.update(report, steps=part.counts())
         entries = torch.stack([part.new_ids, part.indices])
-        context.shares = torch.sparse_coo_tensor(
-            entries, part.values, part.shape, check_invariants=True
-        ).coalesce()
+        with torch.sparse.check_sparse_tensor_invariants():  # torch 2.11 warns without
+            context.shares = torch.sparse_coo_tensor(entries, part.values, part.shape).coalesce()
         usable = context.usable_ids
         return rows_of_table(part, old, context.generator, usable=usable, groups=groups).float()
 

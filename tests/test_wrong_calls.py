@@ -814,7 +814,7 @@ def test_a_data_set_in_the_place_of_texts_is_told_by_its_rows() -> None:
     for corpus in (rows, iter(rows), (row for row in rows)):  # an iterator is compared as it is read
         with pytest.raises(InvalidArgumentError, match=f"^corpus {message}$"):
             hf_embinit.propose_tokens(t, corpus, 3)
-    with pytest.raises(InvalidArgumentError, match="^texts has None: expected a string$"):
+    with pytest.raises(InvalidArgumentError, match=r"^texts has None: expected a string$"):
         hf_embinit.replace_tokenizer(model("gpt2", len(t)), t, t, texts=iter(["a man", None]))
     assert [str(token) for token in hf_embinit.propose_tokens(t, iter(rows["text"]), 3)] == [" qorvex"]
     for texts in (rows, rows.to_iterable_dataset(), rows.to_list()):
