@@ -259,17 +259,18 @@ def _of_union(parts: tuple[Any, ...], value: Any) -> Mismatch | None:
 def _of_container(hint: Any, origin: Any, parts: tuple[Any, ...], value: Any) -> Mismatch | None:
     pairs = origin in (dict, Mapping)
     kind = {tuple: (tuple, list), Sequence: (list, tuple, range, Sequence)}.get(origin, origin)
-    if isinstance(value, (str, bytes)) or not isinstance(value, kind):
-        return Mismatch(value, _words_of_container(origin, parts))
+    if isinstance(value, (str, bytes)) or not isinstance(value, kind) or getattr(value, "ndim", 1) == 0:
+        return Mismatch(value, _words_of_container(origin, parts))  # a tensor of no dimension is one number
     if origin is tuple and parts[-1] is not ...:
         if len(value) != len(parts):
             return Mismatch(value, f"{len(parts)} values")
         wrong = [mismatch(part, one) for part, one in zip(parts, value, strict=True)]
         return next((one._replace(inside=True) for one in wrong if one), None)
-    if hasattr(value, "column_names"):  # a data set: its first row tells
+    kind_of = type(value)  # a bar that is off answers every name itself
+    if hasattr(kind_of, "column_names"):  # a data set: its first row tells
         return _of_items(parts[0], islice(value, 1))
     if isinstance(value, range) or not (
-        hasattr(value, "__getitem__") or isinstance(value, (Set, ValuesView))
+        hasattr(kind_of, "__getitem__") or isinstance(value, (Set, ValuesView))
     ):
         return None  # an iterator, also behind a bar of tqdm, is read once, by who uses it
     values_of = [value] if not pairs else [value.keys(), value.values()]

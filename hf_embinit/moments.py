@@ -30,8 +30,11 @@ def standardize(x: Tensor, mean: float = 0.0, std: float = 1.0, *, per_dimension
 
     One mean and one sample standard deviation over all N*D entries, as the paper has it; `per_dimension=True`
     takes them for each of the D columns instead. Raises `InvalidArgumentError` when `x` is constant or not
-    finite, since its standard deviation can then not be scaled.
+    finite, since its standard deviation can then not be scaled, and for integers and a result beyond the
+    dtype of `x`, which is kept.
     """
+    if not x.is_floating_point():
+        raise InvalidArgumentError(f"cannot standardize a matrix of {x.dtype}: expected floats")
     x64 = x.to(torch.float64, copy=True)
     if per_dimension:
         x_mean, x_std = x64.mean(0, keepdim=True), x64.std(0, keepdim=True)
@@ -43,7 +46,10 @@ def standardize(x: Tensor, mean: float = 0.0, std: float = 1.0, *, per_dimension
             f"cannot standardize a matrix of shape {tuple(x.shape)}: its standard deviation is "
             f"{'zero' if finite else 'not finite'}"
         )
-    return x64.sub_(x_mean).mul_(std / x_std).add_(mean).to(x.dtype)
+    moved = x64.sub_(x_mean).mul_(std / x_std).add_(mean).to(x.dtype)
+    if not bool(torch.isfinite(moved).all()):
+        raise InvalidArgumentError(f"mean={mean} and std={std} are beyond {x.dtype}: give a wider matrix")
+    return moved
 
 
 def _any_constant(x: Tensor, x_std: Tensor, per_dimension: bool) -> bool:
@@ -185,8 +191,9 @@ def balanced_shares(num_rows: int, ids: Tensor, num_old: int, *, generator: torc
 
     The shares of each new row sum to 1, and each old row has the same share num_rows / n in all of them
     together, n = len(ids). Up to n new rows are the means of a random partition of the old ones, where an old
-    row at a border is divided; further ones repeat old rows. No other shares with these two sums have larger
-    squares: the rows lie as far apart as such means can.
+    row at a border is divided; further ones repeat old rows. Where their number divides n no border divides a
+    row, and no other shares with these two sums have larger squares: the rows lie as far apart as such means
+    can; where it does not, nearly as far.
     """
     n = len(ids)
     if n == 0:
@@ -222,13 +229,15 @@ def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generato
     """`rows` `[R, D]` such that no two are equal in `dtype`: equal ones move by one unit in the last place.
 
     About two thirds of the coordinates of a row that repeats an earlier one are moved, by the smallest
-    step that `dtype` has there, until all rows differ. Rows that differ already come back as they were.
+    step that `dtype`, or that of `rows` if it has larger ones, has there, until all rows differ: 64 times at
+    the most, which rows of one or two numbers may need. Rows that differ already come back as they were.
     """
-    cast = rows.to(dtype)
+    cast = rows.to(max(dtype, rows.dtype, key=lambda one: torch.finfo(one).eps))
     if not len(rows):
         return rows
     for _ in range(64):
-        _, group = torch.unique(cast.float(), dim=0, return_inverse=True)
+        wide = cast if cast.dtype == torch.float64 else cast.float()
+        _, group = torch.unique(wide, dim=0, return_inverse=True)
         first = torch.full((int(group.max()) + 1,), rows.shape[0], device=rows.device)
         index = torch.arange(rows.shape[0], device=rows.device)
         first.scatter_reduce_(0, group, index, reduce="amin")
@@ -239,6 +248,7 @@ def distinct_rows(rows: Tensor, dtype: torch.dtype, *, generator: torch.Generato
         step = torch.randint(-1, 2, shape, generator=generator, device=generator.device).to(rows.device)
         cast, rows = cast.clone(), rows.clone()
         old = cast[repeated]
-        cast[repeated] = torch.nextafter(old, old + step.to(dtype) * (old.abs() + 1))
+        moved = torch.nextafter(old, old + step.to(old.dtype) * (old.abs() + 1))
+        cast[repeated] = torch.where(moved.isinf(), old, moved)
         rows[repeated] = cast[repeated].to(rows.dtype)
     return rows

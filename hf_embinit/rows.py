@@ -287,14 +287,14 @@ class _Maker:
         """The context of an initialiser, and the old rows that statistics leave out, by reason."""
         plan, reading = self.plan, self._reading(table.side)
         config = self.tables.model.config.get_text_config()
-        given = getattr(config, "initializer_range", None) or getattr(config, "init_std", None)
+        ranges = (getattr(config, name, None) for name in ("initializer_range", "init_std"))
         context = InitContext(
             num_rows=len(ids),
             embedding_dim=table.embedding_dim,
             num_embeddings=table.num_embeddings,
             generator=self.generator,
             role="output" if table.role == "output" else "input",
-            initializer_range=given or 0.02,
+            initializer_range=next((given for given in ranges if given is not None), 0.02),
         )
         left_out: dict[str, list[int]] = {}
         if plan is None:

@@ -163,3 +163,20 @@ def test_a_constant_table_cannot_be_standardized(per_dimension: bool) -> None:
 def test_no_rows_are_distinct() -> None:
     none = torch.zeros(0, 6)
     assert distinct_rows(none, torch.float16, generator=generator()).shape == (0, 6)
+
+
+def test_what_a_dtype_cannot_hold_is_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"matrix of torch.int64: expected floats"):
+        standardize(torch.tensor([[-1, 0], [0, 1]]))
+    with pytest.raises(InvalidArgumentError, match=r"std=1000000.0 are beyond torch.float16"):
+        standardize(torch.randn(4, 4).half(), std=1e6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_equal_rows_part_in_every_dtype(dtype) -> None:
+    rows = distinct_rows(torch.ones(50, 8), dtype, generator=torch.Generator().manual_seed(0))
+    assert len(rows.to(dtype).double().unique(dim=0)) == 50 and torch.isfinite(rows).all()
+    most = torch.full((50, 8), torch.finfo(torch.float16).max)
+    assert torch.isfinite(
+        distinct_rows(most, torch.float16, generator=torch.Generator().manual_seed(0))
+    ).all()

@@ -394,7 +394,7 @@ def calls_on_files(w: SimpleNamespace) -> Iterator[Call]:
             "corpus": ("one string", None, 3, [3], [None], [], ["the"]),
             "n": (*NUMBERS, 0, -1),
             "min_count": (*NUMBERS, 0),
-            "word": ("(", 3, None),
+            "word": ("(", 3),
         },
     )
     yield Call(

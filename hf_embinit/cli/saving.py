@@ -112,7 +112,8 @@ def read_data(args: Namespace) -> dict[str, Any]:
 
 
 def lines_of(files: list[str], name: str) -> Iterator[str]:
-    """The lines of text files that were given as `--name`, or the texts in a column of `.jsonl` files."""
+    """The lines of text files that were given as `--name`, with their ends as they are, or the texts in a
+    column of `.jsonl` files."""
     for file in files:
         path, column = split_columns(file, 1)
         records = path.suffix in RECORDS
@@ -122,7 +123,7 @@ def lines_of(files: list[str], name: str) -> Iterator[str]:
                 f"which is read as --{name} FILE.jsonl:COLUMN"
             )
         try:
-            with open(path if records else file, encoding="utf-8-sig") as lines:
+            with open(path if records else file, encoding="utf-8-sig", newline="") as lines:
                 yield from _texts_of(lines, file, name, column) if records else lines
         except (OSError, UnicodeDecodeError) as error:
             raise DataNotFoundError(f"--{name} {file} {no_text(error)}") from error

@@ -180,7 +180,9 @@ def _old_id(context: InitContext, name: str | int) -> int:
         index = int(name)
         if not 0 <= index < len(tokens):
             raise InvalidArgumentError(f"of={index} is no id of an old token (0 to {len(tokens) - 1})")
-    elif name in context.existing_ids:
+    elif name in context.existing_ids and not (
+        context.token_family == "byte_level" and len(name) == 1 and "\x80" <= name <= "\xff"
+    ):  # there "é" is the sign of byte 0xE9, and the letter another token
         index = context.existing_ids[name]
     else:
         ids = context.require("tokenize", "copy")([name])[0]
@@ -248,6 +250,11 @@ def pretrained_map(context: InitContext) -> Tensor:
         raise InvalidArgumentError(
             f"init 'pretrained_map': {vectors.name!r} has {len(shared)} of the {len(old_tokens)} old tokens; "
             f"are the vectors of this language and kind of token?"
+        )
+    if len(bad := shared[~torch.isfinite(vectors.matrix[pairs[shared]]).all(1)]):
+        raise InvalidArgumentError(
+            f"init 'pretrained_map': the row of token {old_tokens[int(bad[0])]!r} in {vectors.name!r} is not "
+            f"finite"
         )
     x_mean, y_mean, weight, explained = least_squares(vectors.matrix, pairs[shared], existing, shared)
     context.report.update(shared_tokens=len(shared), variance_explained=explained)

@@ -61,7 +61,8 @@ def turned_away(
     the positions' squared length), the one nearest to the identity. A turn inside the span or inside its
     complement then puts the mean of the entries at 0, which is Eq. 1 of Kim et al. 2024 together with the sd.
     `empty` takes out the rows' part in the span and stretches the rest to the sd. Raises
-    `InvalidArgumentError` when the positions leave fewer than two dimensions.
+    `InvalidArgumentError` when the positions leave fewer than two dimensions, and when they take one that the
+    mean of the rows lies in more than the others can make up for.
     """
     rows, width = rows.double(), rows.shape[1]
     inside = position_span(positions.double(), energy)
@@ -125,12 +126,18 @@ def _turn_to_zero_sum(mean: Tensor, inside: Tensor, outside: Tensor) -> Tensor:
     """`[D, D]`, orthogonal: turns `mean` `[D]` in one plane such that its entries sum to 0.
 
     The plane lies inside the span or outside it, so that neither's energy changes: where the mean and the
-    vector of ones have the larger parts, which is where the sum of the other can be made up for.
+    vector of ones have the larger parts, which is where the sum of the other can be made up for. One
+    dimension has no plane.
     """
     ones = torch.ones_like(mean)
     parts = [(basis @ mean, basis @ ones) for basis in (inside, outside)]
     sizes = [float(m.norm() * o.norm()) for m, o in parts]
     here = int(sizes[1] >= sizes[0])
+    if here == 0 and len(inside) == 1:
+        raise InvalidArgumentError(
+            "the positions take one dimension, and the mean of the rows lies along it: no turn puts the mean "
+            "of the entries at 0; give a larger positions= or energy="
+        )
     if not sizes[here] > 0:
         return torch.eye(len(mean), dtype=torch.float64)
     basis, (m, o) = (inside, outside)[here], parts[here]
@@ -139,7 +146,7 @@ def _turn_to_zero_sum(mean: Tensor, inside: Tensor, outside: Tensor) -> Tensor:
     x = m / m.norm()
     across = o - (o @ x) * x
     if not float(across.norm()) > 1e-9 * float(o.norm()):  # the two are parallel: any other direction will do
-        across = torch.linalg.qr(x[:, None], mode="complete")[0][:, 1] if len(x) > 1 else torch.zeros_like(x)
+        across = torch.linalg.qr(x[:, None], mode="complete")[0][:, 1]
     y = torch.nn.functional.normalize(across, dim=0)
     angle = torch.atan2(o @ y, o @ x) - torch.arccos(wanted)
     plane = torch.stack([x, y]) @ basis

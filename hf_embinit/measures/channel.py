@@ -79,7 +79,7 @@ def position_channel(
         )
     words, encodings = scale * weight.detach().float(), position_scale * positions.float()
     added, which = random_positions(encodings, len(words), generator=generator)
-    tokens = torch.randperm(len(words), generator=generator)[:sample]
+    tokens = torch.randperm(len(words), generator=generator, device=generator.device)[:sample]
     summed, basis = words + added, position_span(encodings.double(), energy)
     if analogies is not None and analogies_alone is None:
         analogies_alone = analogy_score(words, analogies).accuracy
@@ -121,13 +121,13 @@ def probe_positions(summed: Tensor, positions: Tensor, which: Tensor, *, generat
     which = row_index(which, len(positions), "which").to(summed.device)
     if len(which) != len(summed):
         raise InvalidArgumentError(f"which has {len(which)} positions for the {len(summed)} rows of summed")
-    order = torch.randperm(len(summed), generator=generator)
+    order = torch.randperm(len(summed), generator=generator, device=generator.device).to(summed.device)
     train, test = order[: len(order) // 2], order[len(order) // 2 :]
     x, centers = summed.double(), positions.double()
     words = x[train] - centers[which[train]]
     mean = words.mean(0)
     covariance = (words - mean).T @ (words - mean) / max(1, len(words) - 1)
-    covariance += 1e-9 * covariance.diagonal().mean() * torch.eye(x.shape[1], dtype=torch.float64)
+    covariance += 1e-9 * covariance.diagonal().mean() * torch.eye(len(covariance)).to(covariance)
     weights = torch.linalg.solve(covariance, centers.T)
     bias = (centers * weights.T).sum(1) / 2
     right = 0

@@ -29,6 +29,8 @@ def _check_probabilities(logits: Tensor, name: str) -> None:
     check_values(logits, name)
     if bool((torch.isnan(logits) | (logits == math.inf)).any()):
         raise InvalidArgumentError(f"{name} have NaN or +inf: they are no probabilities")
+    if bool((logits == -math.inf).all(-1).any()):
+        raise InvalidArgumentError(f"{name} have a row that is -inf throughout: it is no probabilities")
 
 
 @checked
@@ -38,7 +40,7 @@ def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     The first n columns of both are the same tokens; p' puts some of its probability on the m others, so the
     divergence is 0 at the least and log(1 + sum_j exp(z_j) / Z) when the first n logits did not change
     (Hewitt 2021). Raises `InvalidArgumentError` when `after` has fewer columns or other prefixes,
-    and for NaN and +inf.
+    for NaN and +inf, and for a row of -inf alone.
     """
     _check_logits(before, after)
     n = before.shape[-1]

@@ -160,6 +160,8 @@ def nearest_neighbors(
     check_table(x, name)
     v = x.shape[0]
     most = v if include_self else v - 1
+    if not most:
+        raise InvalidArgumentError(f"{name} has one row, which has no neighbors")
     if not 1 <= k <= most:
         raise InvalidArgumentError(
             f"k={k}: each of {v} rows has {most} possible neighbors; choose k between 1 and {most}"

@@ -45,8 +45,8 @@ def energy_share(rows: Tensor, basis: Tensor) -> float:
         raise InvalidArgumentError(
             f"rows {tuple(rows.shape)} and basis {tuple(basis.shape)}: expected [V, D] and [r, D]"
         )
-    inside, whole = (torch.linalg.vector_norm(x).square() for x in (rows @ basis.T, rows))  # no copy of rows
-    return float(inside / whole.clamp_min(1e-30))
+    inside, whole = (torch.linalg.vector_norm(x, dtype=torch.float64) for x in (rows @ basis.T, rows))
+    return float((inside / whole).square()) if whole > 0 else 0.0  # and no copy of rows
 
 
 def project_out(x: Tensor, basis: Tensor) -> Tensor:

@@ -55,7 +55,8 @@ class Scores:
         zero = torch.cat([(b == 0).all(1) for b in self.x.split(_ROWS)])
         asked = zero if wanted is None or self.metric == "cosine" else zero[wanted.to(zero.device)]
         if bool(asked.any()):
-            row = int(zero.nonzero()[0])
+            place = int(asked.nonzero()[0])
+            row = place if asked is zero else int(wanted[place])  # type: ignore[index]
             raise InvalidArgumentError(
                 f"row {row} of {name} is zero, so it has no neighbors by {self.metric}: leave such rows out "
                 + ("by selecting the others from both tables" if self.metric == "cosine" else "by tokens=")

@@ -180,6 +180,7 @@ def embedding_statistics(
             f"weight has entries from {low:.3g} to {high:.3g}, whose powers are beyond float64: scale it down"
         )
     chosen = weight if index is None or not effective_rank else weight[index]
+    variance = second / (n * d)
     stats = EmbeddingStatistics(
         num_embeddings=n,
         embedding_dim=d,
@@ -187,7 +188,7 @@ def embedding_statistics(
         max=high,
         mean=mean,
         std=math.sqrt(second / (n * d - 1)),
-        kurtosis=fourth / (n * d) / (second / (n * d)) ** 2 - 3.0 if second > 0 else None,
+        kurtosis=fourth / (n * d) / variance**2 - 3.0 if variance**2 > 0 else None,
         row_norm_mean=norm_sum / n,
         row_norm_min=norm_low,
         row_norm_max=norm_high,

@@ -238,7 +238,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             config=self.config,
             inputs_embeds=x,
             attention_mask=attention_mask,
-            position_ids=given,  # where they start anew, so does the text: packed rows
+            position_ids=given,  # where they start anew, so does the text: packed rows, without a cache
             **{CACHE: own_cache},
         )
         if mask is not None:

@@ -358,7 +358,8 @@ def number(value: float) -> str:
         return "0"
     if not 5e-5 <= abs(value) < 1e6:
         return f"{value:.2e}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    rounded = float(f"{value:.2e}")  # 9.996 is 10.0
+    digits = max(0, 2 - math.floor(math.log10(abs(rounded))))
     return f"{value:.{digits}f}"
 
 

@@ -83,7 +83,8 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`agrees` or `disagrees`, `cannot tell` when the interval holds 0, `""` without a paper's value."""
+        """`agrees` or `disagrees`, `cannot tell` when the interval holds 0, `""` without a paper's
+        difference: no value, or one of 0."""
         if not self.paper:
             return ""
         interval = self.interval

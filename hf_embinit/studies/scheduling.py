@@ -421,9 +421,8 @@ def stopping_children() -> Iterator[None]:
 
 
 def estimate_seconds(runs: Sequence[Run], launch: Launch) -> dict[str, float | None]:
-    """Estimated seconds of each run by name: the mean of finished runs that differ in seed and init alone.
-
-    None where there is no such run.
+    """Estimated seconds of each run by name: the mean of finished runs that differ in no more than seed, init
+    and vectors. None where there is no such run.
     """
     known: dict[str, list[float]] = {}
     for run in runs:

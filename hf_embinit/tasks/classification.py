@@ -93,7 +93,6 @@ def _embedded(epochs: int, batch_size: int) -> dict[str, dict[str, Any]]:
 
 
 GLUE_ID = "nyu-mll/glue"
-EQUAL = ("not_entailment", "entailment")
 NLI = ("entailment", "neutral", "contradiction")
 
 

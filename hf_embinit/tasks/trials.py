@@ -201,12 +201,15 @@ def sample_texts(model: Any, tokenizer: Any, count: int, *, length: int = 256, s
 
 def bits_per_byte(model: Any, tokenizer: Any, texts: Sequence[str], *, length: int = 512) -> float:
     """Bits that a language model needs for a byte of UTF-8 of `texts`, which are at most `length` tokens
-    long: a measure that compares across tokenizers, as perplexity does not. The end of a text is not counted.
+    long, the first of a text among them: a measure that compares across tokenizers, as perplexity does not.
+    The end of a text is not counted.
     """
     nats, count = 0.0, 0
     for text, ids in zip(texts, encode_texts(tokenizer, texts, length + 1), strict=True):
         if len(ids) > length:
-            raise InvalidArgumentError(f"a text of {len(text)} characters has more than {length} tokens")
+            raise InvalidArgumentError(
+                f"a text of {len(text)} characters has more than {length} tokens, with its first"
+            )
         batch = torch.tensor([ids], device=model.device)
         with torch.no_grad():
             logits = model(input_ids=batch).logits[0, :-1].double()

@@ -48,7 +48,9 @@ class Twins(nn.Module):
     batch in every row. `loss_sums` adds up their training losses in this process until it is reset.
     """
 
-    accepts_loss_kwargs = False  # blocks are of one length, so the mean over batches is the mean over tokens
+    # Blocks are of one length: the mean over batches is that over tokens, but for a last batch of fewer
+    # blocks, which in its step of several (`gradient_accumulation_steps`) counts as one.
+    accepts_loss_kwargs = False
     _keys_to_ignore_on_save = None  # Trainer asks any model for it
 
     def __init__(self, models: Mapping[str, PreTrainedModel]):

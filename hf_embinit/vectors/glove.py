@@ -351,7 +351,7 @@ def _make_batches(
     generator: torch.Generator,
     device: str | torch.device,
 ) -> list[_Batch]:
-    """The pairs, each in a random batch; sizes differ by chance."""
+    """The pairs, each in a random batch; sizes differ by one at the most."""
     p = len(cooccurrences)
     num_batches = min(max(-(-p // batch_size), MIN_BATCHES), p)
     rows, columns = torch.from_numpy(cooccurrences.rows), torch.from_numpy(cooccurrences.columns)

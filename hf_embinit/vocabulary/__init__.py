@@ -10,14 +10,15 @@ from .adapters import (
     carry_vocabulary,
     check_nothing_left_out,
     load_adapter,
-    save_vocabulary,
 )
 from .adapters_on_disk import attach_adapter
+from .carried_rows import save_vocabulary
 from .checkup import Finding, doctor, repair
 from .expansion import expand_vocabulary
 from .explanation import Explanation, explain_tokens
 from .merging import merge_adapter
-from .new_row_training import peft_config_for_new_tokens, train_new_rows_only
+from .new_row_training import train_new_rows_only
+from .peft_configuration import peft_config_for_new_tokens
 from .proposals import propose_tokens
 from .pruning import PruneReport, prune_vocabulary, used_tokens
 from .rates import parameter_groups

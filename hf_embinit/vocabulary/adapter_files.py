@@ -24,9 +24,15 @@ _GROWTH = ("expand_vocabulary", "resize")
 
 
 def grown_ids(events: Iterable[dict[str, Any]]) -> dict[Side, set[int]]:
-    """Ids that came with a resize or an expansion, or were filled by one, by side."""
+    """Ids that came with a resize or an expansion, or were filled by one, by side: where a later pruning put
+    them, and none from before another tokenizer, whose ids are others."""
     found: dict[Side, set[int]] = {}
     for event in events:
+        if event["event"] == "replace_tokenizer":
+            found = {}
+        elif event["event"] == "prune_vocabulary":
+            side, moved = side_of(event), enumerate(event.get("old_ids") or ())
+            found[side] = {new for new, old in moved if old in found.get(side, ())}
         if event["event"] not in _GROWTH:
             continue
         ids = found.setdefault(side_of(event), set())
@@ -34,6 +40,17 @@ def grown_ids(events: Iterable[dict[str, Any]]) -> dict[Side, set[int]]:
         for table in event.get("tables", ()):
             ids.update(row_ids(table["rows"]))
     return {side: ids for side, ids in found.items() if ids}
+
+
+def rows_told(events: Iterable[dict[str, Any]], side: Side) -> int | None:
+    """How many rows a side has by its events; None where they do not tell."""
+    rows: int | None = None
+    for event in events:
+        if event["event"] == "replace_tokenizer":
+            rows = None  # of all sides together
+        elif event["event"] in (*_GROWTH, "prune_vocabulary") and side_of(event) == side:
+            rows = event["rows"][1]
+    return rows
 
 
 def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int]:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import json
-import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -23,59 +21,31 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, TrainerCallback
 
 from ..arguments import FilePath, checked
-from ..disk import writing
 from ..errors import EmbinitError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
-from ..files import replaced_files
 from ..foreign import reason
-from ..manifest import package_version
-from ..tables import EmbeddingTables, RowsOf, Side, Table, unwrap
-from .adapter_files import HINT, MANIFEST, ROWS, file_of, grown_ids, leave_hint, read_vocabulary, sizes_at
+from ..tables import EmbeddingTables, RowsOf, Side, unwrap
+from .adapter_files import (
+    HINT,
+    MANIFEST,
+    file_of,
+    read_vocabulary,
+    sizes_at,
+)
 from .adapters_on_disk import attach_adapter
-from .new_row_training import let_heads_tell_their_bias
-from .old_rows import check_old_rows, describe_old_rows
+from .carried_rows import (
+    bare_tables,
+    biases_of,
+    remember_whole,
+    save_from_one_process,
+    tables_of,
+    ties_of,
+    wrapped,
+)
+from .old_rows import check_old_rows
+from .peft_configuration import let_heads_tell_their_bias
 
 if TYPE_CHECKING:
     from peft import PeftConfig, PeftModel
-
-
-@checked
-def save_vocabulary(model: nn.Module, folder: FilePath) -> bool:
-    """Writes manifest and new rows of a grown model into `folder`; False where its vocabulary did not grow,
-    and those of an earlier adapter, if any, are removed.
-
-    The rows are those of the tables themselves, without what an adapter puts in their place: the initial
-    ones, or trained ones where `train_new_rows_only` moved them. `model` may be wrapped by PEFT.
-    """
-    from safetensors.torch import save_file
-
-    base = unwrap(model)
-    events = list(getattr(base.config, "embinit", None) or [])
-    grown = grown_ids(events)
-    if not grown:
-        with writing(folder):
-            for name in (MANIFEST, ROWS):
-                Path(folder, name).unlink(missing_ok=True)
-        return False
-    tables = bare_tables(base)
-    tensors: dict[str, Tensor] = {}
-    described: dict[str, Any] = {}
-    sides: dict[str, Any] = {}
-    for side, ids in grown.items():
-        rows = tables.vocab_size(side)
-        kept = sorted(i for i in ids if i < rows)
-        sides[side] = {"rows": rows, "ids": kept}
-        for table in _tables_of(tables, side):
-            tensors[table.name] = tables.read(table)[kept].cpu().contiguous()
-            described[table.name] = {"side": side, **describe_old_rows(tables, table, kept)}
-        for name, bias in _biases_of(tables, side):
-            tensors[name] = bias[kept].cpu().contiguous()
-    manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
-    manifest["tied"] = _ties(tables)
-    with writing(folder), replaced_files(folder) as hidden:
-        save_file(tensors, hidden / ROWS, metadata={"format": "pt"})
-        (hidden / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-        leave_hint(Path(folder), hidden)
-    return True
 
 
 @checked
@@ -144,13 +114,14 @@ def carry_vocabulary(model: PeftModel) -> None:
     _refuse_a_head_trained_twice(base)
     for config in model.peft_config.values():
         carry_by_config(config, base)
+    remember_whole(base)
     model.save_pretrained = partial(save_adapters, model)  # type: ignore[method-assign]
 
 
 def _refuse_a_head_trained_twice(base: PreTrainedModel) -> None:
     for name, module in base.named_modules():
         twice = type(module).__name__ == "TrainableTokensWrapper"
-        if twice and type(_wrapped(module)).__name__ == "ModulesToSaveWrapper":
+        if twice and type(wrapped(module)).__name__ == "ModulesToSaveWrapper":
             raise UnsupportedModelError(
                 f"{name} is in modules_to_save, and its table, tied to the embedding, in "
                 "trainable_token_indices: PEFT cannot run such an adapter once it is trained. Give "
@@ -185,7 +156,7 @@ def save_pretrained(self: Any, save_directory: str, **kwargs: Any) -> None:
             stacklevel=3,
         )
     else:
-        save_vocabulary(model, save_directory)
+        save_from_one_process(model, save_directory)
 
 
 def load_rows_too(self: Any, model_id: str | PathLike[str], *args: Any, **kwargs: Any) -> Any:
@@ -196,7 +167,7 @@ def load_rows_too(self: Any, model_id: str | PathLike[str], *args: Any, **kwargs
         manifest, rows = read_vocabulary(model_id, None, subfolder)
         tables = bare_tables(unwrap(self))
         for side, at in manifest["sides"].items():
-            if tables.vocab_size(side) != at["rows"] or _ties(tables) != manifest["tied"]:
+            if tables.vocab_size(side) != at["rows"] or ties_of(tables) != manifest["tied"]:
                 raise InvalidArgumentError(f"{model_id} is of a model with other tables than this one")
             tables.change(None, _writes(tables, side, at["ids"], rows))
     return loaded
@@ -216,25 +187,7 @@ class VocabularyCallback(TrainerCallback):
         folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
         inside = folder.is_dir() and not (folder / MANIFEST).is_file()
         if inside and state.is_world_process_zero and hasattr(unwrap(model), "peft_config"):
-            save_vocabulary(model, folder)
-
-
-def bare_tables(model: PreTrainedModel) -> EmbeddingTables:
-    """The tables of a model as they are under the adapters that PEFT put around them."""
-    replaced: list[tuple[nn.Module, str, nn.Module]] = []
-    for module in list(model.modules()):
-        for name, child in list(module._modules.items()):
-            inner = child
-            while (below := _wrapped(inner)) is not None:
-                inner = below
-            if child is not None and inner is not child:
-                replaced.append((module, name, child))
-                module._modules[name] = inner
-    try:
-        return EmbeddingTables(model)
-    finally:
-        for module, name, child in replaced:
-            module._modules[name] = child
+            save_from_one_process(unwrap(model), folder)
 
 
 def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], name: str) -> None:
@@ -250,9 +203,9 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
             f"base, a {type(model).__name__}, has no {min(lacking)}, of which {name} has rows: give the base "
             f"it was made on"
         )
-    if _ties(tables) != manifest["tied"]:
+    if ties_of(tables) != manifest["tied"]:
         raise InvalidArgumentError(
-            f"base ties its tables otherwise than {name} does: {_ties(tables)}, not {manifest['tied']}"
+            f"base ties its tables otherwise than {name} does: {ties_of(tables)}, not {manifest['tied']}"
         )
     for side, at in manifest["sides"].items():
         have, expected = tables.vocab_size(side), sizes.get(side, at["rows"])
@@ -261,13 +214,13 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
                 f"base has {have} rows, but {name} was trained on a model of {expected} before it grew to "
                 f"{at['rows']}: give that one"
             )
-        for table in _tables_of(tables, side):
+        for table in tables_of(tables, side):
             if table.name not in rows or table.name not in manifest["tables"]:
                 raise InvalidArgumentError(
                     f"{name} has no rows for {table.name}: give the base it was made on"
                 )
             check_old_rows(tables, table, at["ids"], manifest["tables"][table.name], name)
-        for bias_name, _ in _biases_of(tables, side):
+        for bias_name, _ in biases_of(tables, side):
             if bias_name not in rows:
                 raise InvalidArgumentError(
                     f"{name} has no entries for {bias_name}: give the base it was made on"
@@ -287,7 +240,7 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
 
 def _writes(tables: EmbeddingTables, side: Side, ids: list[int], rows: dict[str, Tensor]) -> list[RowsOf]:
     """The rows of a vocabulary that came beside an adapter, and the entries of its heads' biases."""
-    writes = [RowsOf(table, ids, rows[table.name]) for table in _tables_of(tables, side)]
+    writes = [RowsOf(table, ids, rows[table.name]) for table in tables_of(tables, side)]
     for table in tables.output_tables:
         if table.side == side and table.bias:
             values = [rows[tied.name] for tied in table.bias]
@@ -310,40 +263,6 @@ class _Reference:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _Reference, (None,)
-
-
-def _wrapped(module: nn.Module | None) -> nn.Module | None:
-    """The module that a layer of PEFT stands around, if it is one."""
-    if "peft" not in sys.modules:
-        return None
-    from peft.tuners.tuners_utils import BaseTunerLayer
-    from peft.utils.other import AuxiliaryTrainingWrapper
-
-    if isinstance(module, AuxiliaryTrainingWrapper):
-        return module.original_module
-    return module.base_layer if isinstance(module, BaseTunerLayer) else None
-
-
-def _tables_of(tables: EmbeddingTables, side: Side) -> list[Table]:
-    own = [table for table in tables.own_tables if table.side == side]
-    for table in own:
-        if table.extra_rows:
-            raise UnsupportedModelError(
-                f"{table.name} has rows beside those of the vocabulary, which an adapter cannot carry: save "
-                f"the whole model"
-            )
-    return own
-
-
-def _biases_of(tables: EmbeddingTables, side: Side) -> Iterator[tuple[str, Tensor]]:
-    for table in tables.output_tables:
-        if table.side == side:
-            for tied, bias in zip(table.bias, tables.biases(table), strict=True):
-                yield tied.name, bias
-
-
-def _ties(tables: EmbeddingTables) -> dict[str, str | None]:
-    return {table.name: table.tied_to for table in tables.output_tables}
 
 
 _SAVED_TWICE = (".modules_to_save.", ".original_module.", ".base_layer.", ".token_adapter.")

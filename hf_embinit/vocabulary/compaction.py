@@ -36,6 +36,8 @@ def required_ids(tokenizer: Any, keep: set[int], special: set[int]) -> dict[str,
             found["unknown"].add(model["unk_id"])
     elif unknown in vocabulary:
         found["unknown"] = {vocabulary[unknown]}
+    if spec.get("padding"):
+        found["padding"] = {spec["padding"]["pad_id"]} & everything
     letters = ByteLevel.alphabet() if "ByteLevel" in json.dumps(spec["pre_tokenizer"]) else []
     hexes = [f"<0x{b:02X}>" for b in range(256)] if model.get("byte_fallback") else []
     found["alphabet"] = {vocabulary[a] for a in [*letters, *hexes] if a in vocabulary}
@@ -69,7 +71,7 @@ def compact_tokenizer(tokenizer: Any, new_id: dict[int, int]) -> Tokenizer:
         ]
     spec["added_tokens"] = [{**t, "id": new_id[t["id"]]} for t in spec["added_tokens"] if t["id"] in new_id]
     if spec.get("padding"):
-        spec["padding"]["pad_id"] = new_id[spec["padding"]["pad_id"]]
+        spec["padding"]["pad_id"] = new_id.get(spec["padding"]["pad_id"], 0)
     _renumber_post_processor(spec.get("post_processor"), new_id)
     compacted = Tokenizer.from_str(json.dumps(spec))
     expected = {token: new_id[i] for token, i in tokenizer.get_vocab().items() if i in new_id}

@@ -302,6 +302,7 @@ def _plan(
     tokenizer, old_tokens = request.old_tokenizer, checked.old.tokens
     if filler is not None:
         filler.refuse_pieces(checked.id_of, checked.split)
+        filler.warn_of_pieces(tokenizer, checked.tokens)
 
     def pieces(record: Initializer, texts: list[str], options: Mapping[str, Any]) -> list[list[str] | None]:
         if record.pieces is None:

@@ -14,8 +14,8 @@ from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..foreign import reason
 from ..manifest import record_event, warn_of_another_tokenizer
 from ..tables import EmbeddingTables, checkpoint_of, own_parameter, untie_configuration, unwrap
-from .adapters import bare_tables
 from .adapters_on_disk import defer
+from .carried_rows import bare_tables
 
 if TYPE_CHECKING:
     from peft import PeftModel

@@ -1,11 +1,10 @@
-"""Training new rows alone: in full fine-tuning, or through PEFT."""
+"""`train_new_rows_only`: training new rows alone in full fine-tuning."""
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarn
 from ..tables import (
     EmbeddingTables,
     Side,
-    Table,
     TiedTensor,
     is_held,
     is_partitioned,
@@ -28,9 +26,10 @@ from ..tables import (
     part_of,
     unwrap,
 )
+from .carried_rows import forget_whole
 
 if TYPE_CHECKING:
-    from peft import PeftConfig, PeftModel
+    from peft import PeftModel
 
 
 @checked
@@ -54,11 +53,18 @@ def train_new_rows_only(
     `eval()` moves rows. A deep copy or a pickle of `model` has parameters of its own, whose old rows are
     trained too: call this on the copy.
 
+    A second call for the same tables takes the place of the first; one for the other side of two vocabularies
+    lasts beside it. Optimizers that step copies of the parameters (ZeRO-1 and -2, float32 master weights,
+    FSDP 1) move old rows from outside: the step after raises `UnsupportedModelError`.
+
     An adapter of PEFT holds none of these rows. With one around `model` they are saved beside it, and
     `load_adapter` brings both back; so does, as long as this lasts, that model's own `load_adapter`, by which
     a trainer resumes and loads its best checkpoint.
     """
     return NewRowTraining(model, token_ids, freeze_rest=freeze_rest, side=side)
+
+
+_OTHERWISE = "was resized, or flattened by FSDP 1, while only its new rows were trained"
 
 
 _UNSHARDED = "its old rows cannot be kept: train with DDP, or an adapter of peft_config_for_new_tokens"
@@ -93,12 +99,22 @@ class _Kept:
     def restore(self) -> None:
         data = self.parameter.data
         if data.shape != self.value.shape:
-            raise InvalidArgumentError(f"{self.name} was resized while only its new rows were trained")
+            raise InvalidArgumentError(f"{self.name} {_OTHERWISE}")
         if (data.device, data.dtype) != (self.value.device, self.value.dtype):
             self.value = self.value.to(data)
         ids = self.ids.to(data.device)
         trained = data.index_select(self.dim, ids)
         data.copy_(self.value).index_copy_(self.dim, ids, trained)
+
+    def moved(self) -> bool:
+        """Whether rows that stay are others than before."""
+        data = self.parameter.data
+        if data.shape != self.value.shape:
+            return False  # said by `restore`
+        stays = torch.ones(data.shape[self.dim], dtype=torch.bool, device=data.device)
+        stays[self.ids.to(data.device)] = False
+        same = (data == self.value.to(data)) | (data != data)
+        return not bool(same.movedim(self.dim, 0)[stays].all())
 
 
 class _KeptPart(_Kept):
@@ -121,8 +137,17 @@ class _KeptPart(_Kept):
     def restore(self) -> None:
         local = self.sharded.to_local()
         if local.shape != self.value.shape:
-            raise InvalidArgumentError(f"{self.name} was resized while only its new rows were trained")
+            raise InvalidArgumentError(f"{self.name} {_OTHERWISE}")
         local.copy_(torch.where(self.trained.to(local.device), local, self.value.to(local)))
+
+    def moved(self) -> bool:
+        local = self.sharded.to_local()
+        same = (local == self.value.to(local)) | (local != local) | self.trained.to(local.device)
+        return not bool(same.all())
+
+
+_ACTIVE: list[NewRowTraining] = []
+"""Those that last, which the hook on optimizers keeps alive as well."""
 
 
 class NewRowTraining:
@@ -137,6 +162,7 @@ class NewRowTraining:
             _check_reducer(model, tables.model)
         self._adapters = _carry_rows_beside_adapters(model, tables.model)
         self._kept: list[_Kept] = []
+        self._requires_grad: list[tuple[nn.Parameter, bool]] = []
         for table in tables.tables:
             if table.side != side:
                 continue
@@ -145,18 +171,27 @@ class NewRowTraining:
                 parameter = tied.tensor
                 if not isinstance(parameter, nn.Parameter):
                     continue  # a buffer: no optimizer moves it
+                refuse_sparse(tied)
                 if is_sharded(parameter):
                     self._kept.append(_KeptPart(tied, parameter, ids))
                     continue
                 if type(parameter.data) is not Tensor or parameter.is_meta or is_partitioned(parameter):
                     raise UnsupportedModelError(f"{tied.name} is sharded or on the meta device: {_UNSHARDED}")
                 self._kept.append(_Kept(tied, parameter, ids, parameter.detach().clone()))
-        self._requires_grad = [(p, p.requires_grad) for p in tables.model.parameters()]
-        if freeze_rest:
-            for parameter in tables.model.parameters():
+        mine = {id(kept.parameter) for kept in self._kept}
+        for other in [one for one in _ACTIVE if mine & {id(kept.parameter) for kept in one._kept}]:
+            other.remove()
+        told = {id(p): requires_grad for one in _ACTIVE for p, requires_grad in one._requires_grad}
+        beside = {id(kept.parameter) for one in _ACTIVE for kept in one._kept}
+        parameters = list(tables.model.parameters())
+        self._requires_grad = [(p, told.get(id(p), p.requires_grad)) for p in parameters]
+        self._freezes = freeze_rest
+        for parameter in parameters:
+            if id(parameter) in mine:
+                parameter.requires_grad_(True)
+            elif freeze_rest and id(parameter) not in beside:
                 parameter.requires_grad_(False)
-        for kept in self._kept:
-            kept.parameter.requires_grad_(True)
+        _ACTIVE.append(self)
         self._handles: list[Any] = [kept.watch() for kept in self._kept]
         self._handles.append(register_optimizer_step_post_hook(self._after_step))
 
@@ -165,11 +200,24 @@ class NewRowTraining:
         return f"<NewRowTraining: {kept or 'removed'}>"
 
     def remove(self) -> None:
-        """Ends it: rows as trained, `requires_grad` as it was before."""
+        """Ends it: rows as trained, `requires_grad` as it was before, or as one that lasts has it.
+
+        Warns of old rows that are not what they were."""
         for handle in self._handles:
             handle.remove()
+        if self in _ACTIVE:
+            _ACTIVE.remove(self)
+        frozen = {id(p) for one in _ACTIVE if one._freezes for p, _ in one._requires_grad}
+        beside = {id(kept.parameter) for one in _ACTIVE for kept in one._kept}
         for parameter, requires_grad in self._requires_grad:
-            parameter.requires_grad_(requires_grad)
+            if id(parameter) not in beside:
+                parameter.requires_grad_(requires_grad and id(parameter) not in frozen)
+        if moved := [kept.name for kept in self._kept if kept.parameter is kept.tied.tensor and kept.moved()]:
+            warnings.warn(
+                f"old rows of {moved[0]} are not what they were when train_new_rows_only was called",
+                VocabularyWarning,
+                stacklevel=3,
+            )
         for adapter in self._adapters:
             vars(adapter).pop("load_adapter", None)
         self._handles, self._requires_grad, self._kept, self._adapters = [], [], [], []
@@ -197,8 +245,23 @@ class NewRowTraining:
                         f"{kept.name} was frozen after train_new_rows_only, so its new rows are not trained: "
                         f"wrap the model by PEFT first, then call train_new_rows_only(freeze_rest=False)"
                     )
+                if kept.tied.tensor is not kept.parameter and not isinstance(kept, _KeptPart):
+                    raise InvalidArgumentError(
+                        f"{kept.name} was replaced by another tensor after train_new_rows_only: call it again"
+                    )
                 if id(kept.parameter) in stepped:
                     kept.restore()
+                elif kept.moved():
+                    raise UnsupportedModelError(
+                        f"{type(optimizer).__name__} steps copies of {kept.name}, whose old rows have moved: "
+                        f"{_UNSHARDED}"
+                    )
+
+
+def refuse_sparse(tied: TiedTensor) -> None:
+    """Raises `UnsupportedModelError` for a table whose gradients are sparse tensors."""
+    if any(getattr(location.module, "sparse", False) for location in tied.locations):
+        raise UnsupportedModelError(f"{tied.name} has sparse gradients: build it with sparse=False")
 
 
 def refuse_parameters_that_swap(optimizer: torch.optim.Optimizer) -> None:
@@ -223,6 +286,7 @@ def _carry_rows_beside_adapters(outer: Any, model: PreTrainedModel) -> list[Peft
 
     for config in configs.values():
         carry_by_config(config, model)
+    forget_whole(model)
     found = [m for m in outer.modules() if isinstance(m, PeftModel)] if isinstance(outer, nn.Module) else []
     for adapter in found:
         adapter.load_adapter = partial(load_rows_too, adapter)  # type: ignore[method-assign]
@@ -262,121 +326,13 @@ def _check_reducer(model: Any, inner: PreTrainedModel) -> None:
         )
 
 
-@checked
-def peft_config_for_new_tokens(
-    model: Any, token_ids: Sequence[RowId] | Tensor, *, side: Side = "shared", **lora_options: Any
-) -> PeftConfig:
-    """A PEFT configuration that trains and saves the rows of `token_ids`, in input and output tables.
-
-    `lora_options` are those of `LoraConfig`; without `target_modules` nothing but those rows is trained.
-    `target_modules` and `modules_to_save` may not have the modules of those rows: PEFT trains these one way.
-    Expand the vocabulary first, then wrap, or hand the configuration to a trainer of TRL (`peft_config=`).
-    An adapter that is saved with it carries manifest and initial rows: `load_adapter` needs the base alone.
-
-    TRL computes its loss from the weight and the bias of the head, and a head that PEFT wrapped has a weight
-    with the trained rows, but no bias to ask for. So `model.get_output_embeddings` is given a version, on
-    this instance alone, that answers None.
-
-    Raises `UnsupportedModelError` where PEFT 0.21 would train something else: it ties modules by
-    `config.tie_word_embeddings`, not by the tensors, so that T5's three embeddings beside a separate head (as
-    in Flan-T5) are not one to it, and it drops the bias of a head that it wraps.
-    """
-    from peft import LoraConfig
-    from peft.utils.constants import DUMMY_TARGET_MODULES
-
-    from .adapters import carry_by_config
-
-    if _adapter_trains_rows(model):
-        raise UnsupportedModelError(
-            "an adapter trains rows of this model: make the configurations of all its adapters before the "
-            "first is added (get_peft_model, add_adapter)"
-        )
-    tables = EmbeddingTables(model)
-    ids = checked_ids(tables, token_ids, side).tolist()
-    for table in tables.tables:
-        if table.side == side:
-            _refuse_what_peft_mistakes(tables, table)
-    rows = dict.fromkeys(token_modules(tables, side), ids)
-    known = [field.name for field in fields(LoraConfig)]
-    for name in lora_options:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise InvalidArgumentError(
-                f"{name}= is no option of LoraConfig" + (f": did you mean {near[0]}=?" if near else "")
-            )
-    if "trainable_token_indices" in lora_options:
-        raise InvalidArgumentError("trainable_token_indices= is what token_ids= fills: give one of them")
-    let_heads_tell_their_bias(tables.model)
-    targets = {"target_modules": DUMMY_TARGET_MODULES} | lora_options
-    config = LoraConfig(trainable_token_indices=rows, **targets)
-    _refuse_rows_trained_twice(config, tables, side)
-    carry_by_config(config, tables.model)
-    return config
-
-
-def _refuse_rows_trained_twice(config: Any, tables: EmbeddingTables, side: Side) -> None:
-    """What else a configuration trains must not be a module with those rows: PEFT stops there when it wraps
-    the model, or only when it merges it."""
-    from peft.tuners.tuners_utils import check_target_module_exists
-
-    places = [place for table in tables.tables if table.side == side for place in table.tied.locations]
-    for name in dict.fromkeys(place.name.rpartition(".")[0] for place in places):
-        whole = any(name == one or name.endswith(f".{one}") for one in config.modules_to_save or ())
-        if whole or (config.target_modules != "all-linear" and check_target_module_exists(config, name)):
-            option = "modules_to_save" if whole else "target_modules"
-            raise InvalidArgumentError(
-                f"{option}={getattr(config, option)} has {name}, whose rows token_ids= trains: leave it out"
-            )
-
-
-def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:
-    if table.role == "output":
-        said = bool(getattr(tables.model.config.get_text_config(), "tie_word_embeddings", False))
-        tied = table.tied_to is not None
-        if tied != said:
-            first = next(t.name for t in tables.input_tables if t.side == table.side)
-            raise UnsupportedModelError(
-                f"{table.name} is {'tied to' if tied else 'separate from'} {first}, but "
-                f"config.tie_word_embeddings={said} is what PEFT goes by: set it to {tied} first"
-            )
-        if getattr(table.module, "bias", None) is not None:
-            raise UnsupportedModelError(
-                f"the head {table.name} has a bias, which PEFT drops when it trains single rows: "
-                "use train_new_rows_only instead"
-            )
-    modules = [place.name.rpartition(".")[0] for place in table.tied.locations]
-    if len(modules) > 1 and not getattr(tables.model.config.get_text_config(), "tie_word_embeddings", False):
-        raise UnsupportedModelError(
-            f"{', '.join(modules)} read one table, of which PEFT would train the first alone where the head "
-            "is a table of its own: use train_new_rows_only instead"
-        )
-    if table.tied_to is None and not isinstance(table.module, nn.Embedding | nn.Linear):
-        raise UnsupportedModelError(
-            f"PEFT cannot train single rows of {table.name}, a {type(table.module).__name__}: "
-            "use train_new_rows_only instead"
-        )
-
-
-def let_heads_tell_their_bias(model: PreTrainedModel) -> None:
-    """Makes `model.get_output_embeddings()` give wrapped heads that answer `bias`, on this instance alone."""
-    model.get_output_embeddings = partial(get_output_embeddings, model)  # type: ignore[method-assign]
-
-
-def get_output_embeddings(self: PreTrainedModel) -> nn.Module | None:
-    """What the model's class gives; a head whose single rows PEFT trains has no bias, and says so."""
-    head = type(self).get_output_embeddings(self)
-    if type(head).__name__ == "TrainableTokensWrapper" and not hasattr(head, "bias"):
-        head.register_parameter("bias", None)
-    return head
-
-
-def _adapter_trains_rows(model: Any) -> bool:
+def adapter_trains_rows(model: Any) -> bool:
     return any("trainable_tokens_delta" in name for name, _ in unwrap(model).named_parameters())
 
 
 def trained_tables(model: Any) -> EmbeddingTables:
     """The tables of a model, no adapter's. Raises `UnsupportedModelError` where one trains single rows."""
-    if _adapter_trains_rows(model):
+    if adapter_trains_rows(model):
         raise UnsupportedModelError(
             "an adapter trains rows of this model: they are its parameters named trainable_tokens_delta, to "
             "which an optimizer may give a group, and a learning rate, of their own"

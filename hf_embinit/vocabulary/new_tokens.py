@@ -10,7 +10,7 @@ from typing import Any
 from tokenizers import AddedToken
 
 from ..errors import InvalidArgumentError, VocabularyWarning
-from ..tokens import Side, Vocabulary, copy_tokenizer, read_vocabulary, split_texts
+from ..tokens import Side, Vocabulary, copy_tokenizer, read_vocabulary, split_texts, token_family
 from .spelling import read_back, spelling_for
 
 _SHOWN = 3
@@ -105,6 +105,11 @@ def _wanted(
     for text, token, ids in zip(texts, new_tokens, split, strict=True):
         if text in wanted:
             _warn(f"the token {text!r} is given twice; it is added once")
+        elif text in vocabulary and len(ids) > 1 and _is_byte_sign(text, tokenizer):
+            _warn(
+                f"the tokenizer has {text!r} as the sign of a byte, and the letter is {len(ids)} tokens: it "
+                f"cannot be added so, and with a space in front, {' ' + text!r}, it can"
+            )
         elif text in vocabulary:
             _warn(f"the token {text!r} is in the vocabulary already; its row stays as it is")
         elif len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
@@ -120,6 +125,11 @@ def _wanted(
             "already, call hf_embinit.patch(model, init), then model.resize_token_embeddings(len(tokenizer))"
         )
     return wanted, {text: pieces[text] for text in wanted}
+
+
+def _is_byte_sign(text: str, tokenizer: Any) -> bool:
+    """Whether a byte-level vocabulary has a Latin letter for a byte, such as "é" for 0xE9."""
+    return len(text) == 1 and "\x80" <= text <= "\xff" and token_family(tokenizer) == "byte_level"
 
 
 def _check_use(extended: Any, id_of: dict[str, int]) -> None:
@@ -162,7 +172,12 @@ def _check_spelling(extended: Any, id_of: dict[str, int]) -> None:
         written = decoded.strip()
         if written == text.strip():
             continue
-        if any(i in found for found in split_texts(extended, [decoded, f"a {written} a"])):
+        if "\ufffd" in decoded:
+            _warn(
+                f"the token {text!r} is written as {decoded!r}, since this tokenizer has such letters as "
+                f"signs of bytes: give AddedToken({' ' + text.strip()!r}, normalized=False)"
+            )
+        elif any(i in found for found in split_texts(extended, [decoded, f"a {written} a"])):
             _warn(f"the tokenizer's normaliser changes the token {text!r}: it matches and writes {written!r}")
         else:
             _warn(

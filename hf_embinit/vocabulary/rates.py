@@ -16,7 +16,7 @@ from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarn
 from ..manifest import read_manifest
 from ..tables import Side, TiedTensor, is_partitioned
 from .adapter_files import grown_ids
-from .new_row_training import checked_ids, refuse_parameters_that_swap, trained_tables
+from .new_row_training import checked_ids, refuse_parameters_that_swap, refuse_sparse, trained_tables
 
 
 @checked
@@ -80,8 +80,7 @@ def _own_rows(tied: TiedTensor, ids: Tensor) -> nn.Parameter:
             f"{tied.name} is frozen: set its requires_grad first, or train its new rows by an adapter of "
             f"peft_config_for_new_tokens"
         )
-    if any(getattr(location.module, "sparse", False) for location in tied.locations):
-        raise UnsupportedModelError(f"{tied.name} has sparse gradients: build it with sparse=False")
+    refuse_sparse(tied)
     rows = nn.Parameter(tensor.detach().index_select(tied.dim, ids.to(tensor.device)).clone())
     _Stand(rows, tied, ids)
     return rows

@@ -203,10 +203,9 @@ def smallest_distance(rows: Tensor) -> float:
     all pairs would cost more than everything else.
     """
     rows = rows.float()
-    if len(rows) > _MAX_PAIRED:
-        if len(rows.unique(dim=0)) < len(rows):
-            return 0.0
-        rows = rows[:_MAX_PAIRED]
+    if len(rows.unique(dim=0)) < len(rows):
+        return 0.0
+    rows = rows[:_MAX_PAIRED].double()  # in float32 rows of one tight cluster are as near as rounding has it
     centered = rows - rows.mean(0)
     squares = centered.square().sum(1)
     smallest = math.inf

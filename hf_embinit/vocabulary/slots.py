@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -13,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import PreTrainedModel
 
-from ..errors import InvalidArgumentError
+from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tables import RESERVED_NAMES
 from ..tokens import BYTE_TOKEN, vocabulary
 from .id_fields import id_fields
@@ -65,6 +66,17 @@ class SlotFiller:
             raise InvalidArgumentError(
                 f"there are {len(self.ids)} {what}, for {count} new tokens: {way_out}, or leave slots out, "
                 f"so that the tables grow"
+            )
+
+    def warn_of_pieces(self, tokenizer: Any, tokens: Sequence[str | AddedToken]) -> None:
+        """Warns of the first token for whole words alone that would be a piece like others in its slot."""
+        whole = [str(t) for t in tokens if isinstance(t, AddedToken) and t.single_word]
+        if whole and _is_fast(tokenizer) and _spec(tokenizer)["model"]["type"] in ("WordPiece", "Unigram"):
+            warnings.warn(
+                f"in a slot {whole[0]!r} is a piece of this tokenizer like others, single_word or not: words "
+                f"that have it in them are split by it, too; leave slots out where they must not be",
+                VocabularyWarning,
+                stacklevel=5,
             )
 
     def refuse_pieces(self, id_of: Mapping[str, int], split: Mapping[str, Sequence[int]]) -> None:

@@ -43,7 +43,7 @@ def read_tokens_file(
     except (OSError, UnicodeDecodeError) as error:
         raise DataNotFoundError(f"--tokens_file {file} {no_text(error)}") from error
     if path.suffix not in (".yaml", ".yml", ".json"):
-        entries: Any = [line for line in text.splitlines() if line.strip()]
+        entries: Any = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
     else:
         import yaml
 

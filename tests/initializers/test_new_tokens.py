@@ -177,3 +177,11 @@ def test_every_row_initializer_keeps_to_its_generator(record, global_rng_untouch
     assert torch.equal(made[0], made[1]) and torch.isfinite(made[0]).all()
     with default_dtype(torch.bfloat16):
         assert torch.equal(record.fn(contexts[2], **options), made[0])
+
+
+def test_vectors_that_are_not_finite_are_named_by_a_map() -> None:
+    rows = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    rows[1] = float("nan")
+    vectors = PretrainedVectors(["king", "man", "of", "d"], rows, "mine")
+    with pytest.raises(InvalidArgumentError, match="the row of token 'Ġman' in 'mine' is not finite"):
+        make("pretrained_map", context([" d"], vectors=vectors))

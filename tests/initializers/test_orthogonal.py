@@ -394,3 +394,16 @@ def test_rows_beside_an_old_table_are_refused(tokenizer) -> None:
 def test_options_that_cannot_work(tokenizer, options, sentence) -> None:
     with pytest.raises(InvalidArgumentError, match=sentence):
         initialize(new_model(tokenizer), tokenizer, **options)
+
+
+def test_where_positions_take_one_dimension_the_map_stays_orthogonal_or_it_is_refused() -> None:
+    identity = torch.eye(8, dtype=torch.float64)
+    for seed in range(20):
+        rows = standardize(torch.randn(50, 8, generator=generator(seed)) + 0.5)
+        one = torch.randn(1, 8, generator=generator(100 + seed))
+        done = turned_away(rows, one, turn="most", energy=0.9999, empty=False, generator=generator())
+        torch.testing.assert_close(done.map @ done.map.T, identity, atol=1e-9, rtol=0)
+        assert abs(float(done.rows.mean())) < 1e-9
+    far = standardize(0.1 * torch.randn(50, 8, generator=generator()) + torch.tensor([1.0, -1.0] * 4))
+    with pytest.raises(InvalidArgumentError, match="positions take one dimension, and the mean"):
+        turned_away(far, torch.ones(1, 8), turn="most", energy=0.9999, empty=False, generator=generator())

@@ -12,6 +12,7 @@ from hf_embinit.initializers import turned_away
 from hf_embinit.measures import (
     AnalogyTask,
     analogy_score,
+    energy_share,
     position_channel,
     position_encoding,
     position_span,
@@ -135,3 +136,10 @@ def test_what_a_probe_cannot_read_is_said(changed, words):
     given = {"summed": torch.randn(2, 8), "positions": torch.randn(4, 8), "which": torch.tensor([0, 3])}
     with pytest.raises(InvalidArgumentError, match=words):
         probe_positions(**{**given, "generator": generator(), **changed})
+
+
+@pytest.mark.parametrize("scale", [1e-17, 1e18, 1e20])
+def test_a_share_of_energy_is_the_same_at_every_length(scale) -> None:
+    rows, basis = torch.randn(50, 8, generator=generator()), torch.eye(8)[:2]
+    assert energy_share(rows * scale, basis) == pytest.approx(energy_share(rows, basis), rel=1e-5)
+    assert energy_share(torch.zeros(3, 8), basis) == 0

@@ -215,3 +215,10 @@ def test_infinite_logits_have_no_divergence() -> None:
         with pytest.raises(InvalidArgumentError, match=r"\+inf"):
             kl_divergence(before, after)
     assert kl_divergence(torch.tensor([1.0, -float("inf")]), torch.tensor([1.0, -float("inf")])) == 0
+
+
+def test_a_row_of_minus_infinity_is_refused() -> None:
+    logits = draw(2, 5)
+    logits[1] = -math.inf
+    with pytest.raises(InvalidArgumentError, match="a row that is -inf throughout"):
+        kl_divergence(logits, logits)

@@ -276,3 +276,12 @@ def test_weights_and_numbers_that_are_no_tables_are_refused():
     for pair in ((a, torch.tensor(1.0)), (torch.tensor(1.0), a)):
         with pytest.raises(InvalidArgumentError, match="must be tables"):
             knn_match_similarity(*pair)
+
+
+def test_a_zero_row_is_named_among_those_that_were_asked_for() -> None:
+    a, b = (torch.randn(9, 4, generator=torch.Generator().manual_seed(i)) for i in (0, 1))
+    a[[0, 5]] = 0
+    with pytest.raises(InvalidArgumentError, match="row 5 of a is zero"):
+        knn_match_similarity(a, b, k=2, metric="inner_product", tokens=torch.tensor([1, 2, 5]))
+    with pytest.raises(InvalidArgumentError, match="has one row, which has no neighbors"):
+        nearest_neighbors(torch.ones(1, 4), 1)

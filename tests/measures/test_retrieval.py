@@ -132,3 +132,10 @@ def test_what_cannot_be_pooled_is_said() -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=words):
             mean_pooled(*given, ["a dog"])
+
+
+def test_only_the_first_of_equal_candidates_is_found_however_products_are_rounded() -> None:
+    for width in (48, 53):
+        x = torch.randn(4097, width, generator=torch.Generator().manual_seed(width))
+        x[4000:4090] = x[7]
+        assert retrieval_accuracy(x, x) == pytest.approx(1 - 90 / 4097, abs=1e-6)

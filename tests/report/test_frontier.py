@@ -217,6 +217,13 @@ def in_percent(found):
             "emptied-0.5 - glove_xavier-0.5",
             "+0.35 BLEU on `glove_xavier` (-1.54 to 2.24)",
         ),
+        (
+            "Multi30k, trained",
+            "BLEU",
+            "emptied-0.5 - xavier-0.5",
+            "is -0.90 BLEU (-1.44 to -0.37)",
+        ),
+        ("Multi30k, trained", "BLEU", "glove_xavier-0.5 - xavier-0.5", "`xavier` (-1.25, -3.54 to 1.04)"),
         ("Multi30k, trained", "Val. loss", "emptied-0.5 - glove_xavier-0.5", "-0.004 nats (-0.027 to 0.020)"),
         ("Multi30k, frozen", "BLEU", "emptied-0.5 - glove_xavier-0.5", "+0.02 BLEU (-1.27 to 1.31)"),
         ("Multi30k, frozen", "Val. loss", "emptied-0.5 - glove_xavier-0.5", "-0.008 nats (-0.016 to 0.001)"),
@@ -498,6 +505,21 @@ def test_rotary_positions_are_learnt_from_faster_on_multi30k():
     page = pages()
     assert "lowest after {}, {} and {} epochs".format(*of["rotary"]) in page
     assert "with added sines it takes {}, {} and {}.".format(*of["sinusoidal"]) in page
+
+
+def test_half_the_length_raises_the_loss_of_random_rows_on_multi30k():
+    told = {}
+    for metric in ("test_bleu_tokenized", "validation_loss"):
+        low, mean, high = lost_by_shortening(
+            "xavier", None, trained=True, to=0.5, data="multi30k", metric=metric, seeds=3
+        )
+        told[metric] = (-mean, -high, -low)
+    loss, bleu = told["validation_loss"], told["test_bleu_tokenized"]
+    assert loss[1] > 0 and bleu[1] < 0 < bleu[2]
+    assert (
+        "`xavier` loses {:.3f} nats ({:.3f} to {:.3f}), and in BLEU it is not told "
+        "({:.2f}, {:.2f} to {:.2f})".format(*loss, *bleu)
+    ) in pages()
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,13 @@ from transformers import AutoModelForCausalLM
 from hf_embinit import expand_vocabulary, initialize, patch
 
 PROCESS = """
-import os, sys, torch, torch.distributed as dist
+import os, sys, warnings, torch, torch.distributed as dist
+from safetensors.torch import load_file
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from builders.tiny_models import V, bert, llama, word_tokenizer
-from hf_embinit import expand_vocabulary, initialize, patch, train_new_rows_only
+from hf_embinit import expand_vocabulary, initialize, load_adapter, patch, train_new_rows_only
 from hf_embinit.errors import UnsupportedModelError
 from hf_embinit.training.callbacks import changed_tensors, freeze_all_but_embeddings
 
@@ -126,6 +127,44 @@ for config, freeze_rest in (({}, True), ({"tie_word_embeddings": True}, False)):
     gathered = model.get_parameter("model.embed_tokens.weight").full_tensor()
     first = before["model.embed_tokens.weight"]
     assert torch.equal(gathered[:V], first[:V]) and not torch.equal(gathered[V:], first[V:])
+
+# an adapter, saved as trainers do: every process gathers its weights, and one saves
+from peft import get_peft_model
+from hf_embinit import peft_config_for_new_tokens, save_vocabulary
+for rows_alone in (False, True):
+    _, model = pair(llama)
+    expand_vocabulary(model, word_tokenizer(V), ["Frodo", "Sam"], "mean_cov", prefixes=())
+    rows = model.lm_head.weight[V:].detach().clone()
+    config = peft_config_for_new_tokens(model, [V, V + 1], target_modules=["q_proj"])
+    adapted = model if rows_alone else get_peft_model(model, config)
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(adapted, mesh=mesh)
+    if rows_alone:  # what the configuration would save by then are rows that train
+        model.peft_config = {"default": config}
+        with warnings.catch_warnings(record=True):
+            alone = train_new_rows_only(model, [V, V + 1])
+    else:
+        adapted(input_ids=ids[:, :5], labels=ids[:, :5]).loss.backward()
+        torch.optim.SGD([p for p in adapted.parameters() if p.requires_grad], lr=0.1).step()
+    state = get_model_state_dict(adapted, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    place = f"{folder}/adapter{rows_alone}"
+    if rank == 0:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            config.save_pretrained(place) if rows_alone else adapted.save_pretrained(place, state_dict=state)
+        told = [str(one.message) for one in told if "called in every process" in str(one.message)]
+        assert len(told) == rows_alone and os.path.exists(f"{place}/embinit.json") != rows_alone, told
+    dist.barrier()
+    assert save_vocabulary(model, place)
+    dist.barrier()
+    assert torch.equal(load_file(f"{place}/embinit.safetensors")["lm_head.weight"], rows)
+    if rows_alone:
+        alone.remove()
+    if rank == 0 and not rows_alone:
+        base, _ = pair(llama)
+        head = load_adapter(base, place).get_base_model().lm_head
+        assert torch.equal(head.original_module.weight[V:], rows)
 
 # the input embeddings alone
 _, model = pair(llama, vocab_size=V + 5)

@@ -33,7 +33,7 @@ from hf_embinit.errors import (
 )
 from hf_embinit.vocabulary import VocabularyCallback, carry_vocabulary
 from hf_embinit.vocabulary.adapter_files import MANIFEST, ROWS
-from hf_embinit.vocabulary.adapters import bare_tables
+from hf_embinit.vocabulary.carried_rows import bare_tables
 
 NEW = [" zyxomma", " qorvex"]
 TEXT = f"the{NEW[0]} and the{NEW[1]} see"
@@ -631,3 +631,12 @@ def test_a_merged_model_ends_where_the_tokenizer_says(before, after) -> None:
     assert untold.generation_config.eos_token_id == before
     merged = merge_adapter(wrapped, t)
     assert merged.generation_config.eos_token_id == merged.config.eos_token_id == after
+
+
+@pytest.mark.parametrize("rows", [{"new_num_tokens": 324}, {"pad_to_multiple_of": 64}])
+def test_rows_of_a_plain_resize_after_an_expansion_are_carried(rows, tmp_path) -> None:
+    m, t = saved_base("llama", tmp_path / "base")
+    new = expand_vocabulary(m, t, [" zyxomma"], prefixes=()).token_ids
+    m.resize_token_embeddings(rows.get("new_num_tokens"), rows.get("pad_to_multiple_of"))  # leaves no event
+    wrapped = get_peft_model(m, hf_embinit.peft_config_for_new_tokens(m, new))
+    round_trip(wrapped, type(m), tmp_path, torch.tensor([[1, 2, 320]]))

@@ -19,7 +19,7 @@ from hf_embinit.manifest import read_manifest
 from hf_embinit.measures.divergence import kl_divergence
 from hf_embinit.patching import patch
 from hf_embinit.tables import EmbeddingTables
-from hf_embinit.vocabulary import expand_vocabulary, propose_tokens
+from hf_embinit.vocabulary import expand_vocabulary, propose_tokens, smallest_distance
 
 NEW = [" zyxomma", " qorvex", " blimp"]
 
@@ -558,3 +558,14 @@ def test_both_vocabularies_of_a_model_grow_one_after_the_other(tmp_path, recwarn
     assert not [w for w in recwarn if issubclass(w.category, VocabularyWarning)]
     with pytest.warns(VocabularyWarning, match="id 37 should be 'zyxomma', and 1 of 1 added tokens are not"):
         expand_vocabulary(again, word_tokenizer(38), ["blimp"], side="target", prefixes=())
+
+
+def test_the_smallest_distance_of_rows_in_tight_clusters() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        centers = torch.randn(2, 64, generator=generator)
+        rows = (centers[:, None] + 1e-5 * torch.randn(2, 4, 64, generator=generator)).reshape(8, 64)
+        expected = float(torch.pdist(rows.double()).min())
+        assert smallest_distance(rows) == pytest.approx(expected, rel=1e-6)
+        rows[3] = rows[0]
+        assert smallest_distance(rows) == 0

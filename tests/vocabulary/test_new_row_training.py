@@ -15,8 +15,12 @@ from transformers import Trainer, TrainingArguments
 
 from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.tables import EmbeddingTables
-from hf_embinit.vocabulary import expand_vocabulary, parameter_groups
-from hf_embinit.vocabulary.new_row_training import peft_config_for_new_tokens, train_new_rows_only
+from hf_embinit.vocabulary import (
+    expand_vocabulary,
+    parameter_groups,
+    peft_config_for_new_tokens,
+    train_new_rows_only,
+)
 
 NEW = [" zyxomma", " qorvex", " blimp"]
 TEXT = f"the{NEW[0]} and the{NEW[1]} see a{NEW[2]}"
@@ -228,7 +232,7 @@ def test_a_resize_meanwhile_is_an_error() -> None:
         optimizer = torch.optim.SGD([m.transformer.wte.weight], lr=0.1)
         m.resize_token_embeddings(400)
         m(input_ids=torch.tensor([[1]])).logits.sum().backward()
-        with pytest.raises(InvalidArgumentError, match="was resized while only its new rows were trained"):
+        with pytest.raises(InvalidArgumentError, match="was resized, or flattened by FSDP 1, while"):
             optimizer.step()
 
 
@@ -323,3 +327,89 @@ def test_the_report_s_indices_work_in_a_lora_config() -> None:
         m, LoraConfig(target_modules=["q_proj"], trainable_token_indices=report.trainable_token_indices)
     )
     assert sum("trainable_tokens_delta" in n for n, p in wrapped.named_parameters() if p.requires_grad) == 2
+
+
+def step(m, t, parameters, lr: float = 0.1) -> None:
+    ids = torch.tensor([t(TEXT)["input_ids"]])
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+    m.zero_grad()
+    loss_of(m, ids).backward()
+    optimizer.step()
+
+
+def test_of_two_calls_for_a_table_the_later_counts() -> None:
+    m, t, new = expanded("llama")
+    trainable = {n: p.requires_grad for n, p in m.named_parameters()}
+    first = train_new_rows_only(m, new[:1])
+    before = entries(m)
+    second = train_new_rows_only(m, new[1:])
+    assert repr(first) == "<NewRowTraining: removed>"
+    step(m, t, [p for p in m.parameters() if p.requires_grad])
+    for name, table in entries(m).items():
+        moved = (table != before[name]).flatten(1).any(1).nonzero().flatten().tolist()
+        assert moved and set(moved) <= set(new[1:]), name
+    first.remove()
+    second.remove()
+    assert {n: p.requires_grad for n, p in m.named_parameters()} == trainable
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_both_sides_of_two_vocabularies_at_once(order) -> None:
+    from builders.tiny_models import marian_with_two_vocabularies
+
+    m = marian_with_two_vocabularies()
+    trainable = {n: p.requires_grad for n, p in m.named_parameters()}
+    before = entries(m)
+    both = [train_new_rows_only(m, [5], side="source"), train_new_rows_only(m, [4], side="target")]
+    assert sum(p.requires_grad for p in m.parameters()) >= 2
+    ids = torch.tensor([[5, 4, 6]])
+    optimizer = torch.optim.AdamW([p for p in m.parameters() if p.requires_grad], lr=0.1, weight_decay=0.1)
+    loss_of(m, ids).backward()
+    optimizer.step()
+    moved = {}
+    for name, table in entries(m).items():
+        moved[name] = (table != before[name]).reshape(len(table), -1).any(1).nonzero().flatten().tolist()
+    assert [moved[f"model.{one}.embed_tokens.weight"] for one in ("encoder", "decoder")] == [[5], [4]]
+    assert sum(map(len, moved.values())) <= 3, moved
+    both[order].remove()
+    assert any(p.requires_grad for p in m.parameters()) and not all(p.requires_grad for p in m.parameters())
+    both[1 - order].remove()
+    assert {n: p.requires_grad for n, p in m.named_parameters()} == trainable
+
+
+def test_optimizers_that_step_copies_are_refused() -> None:
+    m, t, new = expanded("llama")
+    with (
+        pytest.warns(VocabularyWarning, match=r"old rows of .* are not what they were"),
+        pytest.raises(UnsupportedModelError, match=r"SGD steps copies of .*whose old rows have moved"),
+        train_new_rows_only(m, new),
+    ):
+        trained = [p for p in m.parameters() if p.requires_grad]
+        copies = [torch.nn.Parameter(p.detach().clone()) for p in trained]
+        optimizer = torch.optim.SGD(copies, lr=0.1, weight_decay=0.1)
+        for _ in range(2):
+            m.zero_grad()
+            loss_of(m, torch.tensor([t(TEXT)["input_ids"]])).backward()
+            for mine, theirs in zip(copies, trained, strict=True):
+                mine.grad = theirs.grad.clone()
+            optimizer.step()
+            with torch.no_grad():
+                for mine, theirs in zip(copies, trained, strict=True):
+                    theirs.copy_(mine)
+
+
+def test_another_parameter_in_a_table_s_place_is_an_error() -> None:
+    m, t, new = expanded("llama")
+    with (
+        pytest.raises(InvalidArgumentError, match=r"replaced by another tensor .*call it again"),
+        train_new_rows_only(m, new),
+    ):
+        m.load_state_dict({k: v.clone() for k, v in m.state_dict().items()}, assign=True)
+        step(m, t, list(m.parameters()))
+
+
+def test_sparse_gradients_are_refused() -> None:
+    m, _, new = expanded("llama")
+    m.get_input_embeddings().sparse = True
+    with pytest.raises(UnsupportedModelError, match="sparse gradients: build it with sparse=False"):
+        train_new_rows_only(m, new)

@@ -96,3 +96,31 @@ def test_spelling_by_family() -> None:
 def test_bad_requests(corpus, n, message) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         propose_tokens(tokenizer("byte_level"), corpus, n)
+
+
+def test_spellings_that_are_one_word_to_the_tokenizer_count_together() -> None:
+    corpus = ["a zyxomma b", "a Zyxomma b"] * 4 + ["a qorvex b"] * 5
+    uncased = tokenizer("wordpiece")
+    assert [str(t) for t in propose_tokens(uncased, corpus, 2, min_count=8)] == ["zyxomma"]
+    assert [str(t) for t in propose_tokens(uncased, corpus, 2)] == ["zyxomma", "qorvex"]
+
+
+@pytest.mark.parametrize("word", ["हिन्दी", "தமிழ்", "اللُّغَةُ", "cafe\u0301", "می\u200cخواهم"])
+def test_words_with_marks(word) -> None:
+    corpus = [f"a {word} the", f"the {word} b", "1st 2nd"]
+    assert [str(t) for t in propose_tokens(tokenizer("byte_level"), corpus, 1)] == [f" {word}"]
+    with pytest.raises(InvalidArgumentError, match=r"0 words and 2 strings that are no word \(word=\)"):
+        propose_tokens(tokenizer("byte_level"), ["a 1st 2nd"], 1)
+
+
+def test_words_that_are_unknown() -> None:
+    t = tokenizer("wordpiece")
+    corpus = ["a ሰላም the"] * 3
+    assert t("ሰላም", add_special_tokens=False)["input_ids"] == [t.unk_token_id]
+    assert [str(token) for token in propose_tokens(t, corpus, 1)] == ["ሰላም"]
+
+
+def test_where_the_space_belongs_to_the_token_words_after_a_line_end_do_not_count() -> None:
+    corpus = ["one\nzyxomma the\nzyxomma"] * 3 + ["a qorvex b"] * 2
+    assert [str(t) for t in propose_tokens(tokenizer("byte_level"), corpus, 1)] == [" qorvex"]
+    assert [str(t) for t in propose_tokens(tokenizer("wordpiece"), corpus, 1)] == ["zyxomma"]

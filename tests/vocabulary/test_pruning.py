@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizer
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.manifest import read_manifest
 from hf_embinit.tables import EmbeddingTables
-from hf_embinit.vocabulary import expand_vocabulary, prune_vocabulary
+from hf_embinit.vocabulary import expand_vocabulary, prune_vocabulary, used_tokens
 
 KINDS = {
     "byte_level": "gpt2",
@@ -187,3 +187,26 @@ def test_an_iterator_of_what_is_no_token_is_refused_as_a_list_is(wrong) -> None:
     old = tokenizer("byte_level")
     with pytest.raises(InvalidArgumentError, match="keep"):
         prune_vocabulary(model("gpt2", len(old)), old, (token for token in [5, wrong]))
+
+
+def test_a_bar_that_is_off_loses_no_text() -> None:
+    from transformers.utils import logging
+
+    t = tokenizer("wordpiece")
+    expected = used_tokens(t, ["the dog", "a man", "a man"])
+    on = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        bar = logging.tqdm(text for text in ["the dog", "a man", "a man"])
+        assert used_tokens(t, bar) == expected
+    finally:
+        if on:
+            logging.enable_progress_bar()
+
+
+def test_the_token_that_pads_stays() -> None:
+    t = tokenizer("wordpiece")
+    m, pad = model("bert", len(t)), t.convert_tokens_to_ids("the")
+    t.backend_tokenizer.enable_padding(pad_id=pad, pad_token="the")
+    prune_vocabulary(m, t, ["man"])
+    assert t.backend_tokenizer.padding["pad_id"] == t.convert_tokens_to_ids("the") != t.unk_token_id

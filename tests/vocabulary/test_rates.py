@@ -312,3 +312,21 @@ def test_nothing_stays_behind() -> None:
     del groups
     gc.collect()
     assert len(_global_optimizer_pre_hooks) == count
+
+
+def test_which_rows_are_new_follows_pruning_and_another_tokenizer() -> None:
+    t = tokenizer("byte_level")
+    m = model("llama", len(t))
+    expand_vocabulary(m, t, [" zyxomma", " qorvex"], prefixes=())
+    old = [" the", *t("a man sees the dog")["input_ids"]]
+    hf_embinit.prune_vocabulary(m, t, [*old[1:], " zyxomma", " qorvex"])
+    ids = t.convert_tokens_to_ids([" zyxomma", " qorvex"])
+    assert ids[0] < 320  # moved
+    more = expand_vocabulary(m, t, [" blimp"], prefixes=()).token_ids
+    rows = parameter_groups(m, new_row_lr=1e-3)[2]["params"]
+    assert {len(one) for one in rows} == {3}
+    table = m.get_input_embeddings().weight
+    assert torch.equal(rows[0], table[sorted([*ids, *more])])
+    hf_embinit.replace_tokenizer(m, t, tokenizer("byte_level"))
+    with pytest.raises(InvalidArgumentError, match="tells of no new rows"):
+        parameter_groups(m, new_row_lr=1e-3)

@@ -17,7 +17,7 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, ByT5Tokeniz
 
 from hf_embinit import expand_vocabulary, load_adapter, peft_config_for_new_tokens, read_manifest
 from hf_embinit.__main__ import main
-from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.errors import InvalidArgumentError, VocabularyWarning
 from hf_embinit.manifest import row_ids
 from hf_embinit.tables import EmbeddingTables
 
@@ -307,3 +307,11 @@ def test_tokenizers_of_the_hub(name, slot, data_folder, tmp_path) -> None:
     count = 994 if name.startswith("bert") else 100
     with pytest.raises(InvalidArgumentError, match=f"there are {count} unused tokens"):
         expand_vocabulary(m, old, [f"new{i}x" for i in range(count + 1)], slots="reserved")
+
+
+def test_a_token_for_whole_words_is_a_piece_in_its_slot_and_that_is_said() -> None:
+    m, t = pair("bert")
+    with pytest.warns(VocabularyWarning, match=r"in a slot 'zyx' is a piece .*single_word or not") as told:
+        expand_vocabulary(m, t, [AddedToken("zyx", single_word=True)], slots="reserved", prefixes=())
+    assert {w.filename for w in told} == {__file__}
+    assert t.tokenize("zyxthe")[0] == "zyx"

@@ -49,8 +49,8 @@ def test_each_token_is_made_as_the_file_says(name, tmp_path, capsys) -> None:
 
 
 def test_a_line_a_token_is_as_before(tmp_path) -> None:
-    (tmp_path / "words.txt").write_text("one\n\n two\n", encoding="utf-8")
-    assert read_tokens_file(tmp_path / "words.txt") == (["one", " two"], {})
+    (tmp_path / "words.txt").write_bytes("one\n\n two\r\na\x85b\u2028c\n".encode())
+    assert read_tokens_file(tmp_path / "words.txt") == (["one", " two", "a\x85b\u2028c"], {})
 
 
 @pytest.mark.parametrize(

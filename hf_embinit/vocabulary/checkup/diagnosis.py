@@ -17,7 +17,7 @@ from ...rows import RowRequest, make_rows
 from ...tables import INDEX, SMALL_FILES, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
 from ...tokens import tokenizer_of
 from ...vectors import has_tokenizer, is_static_embedding, read_weight_map
-from ..adapters import bare_tables
+from ..carried_rows import bare_tables
 from . import adapter, loading, rows, sizes, tokens
 from .case import Case, case_of_files, files_of_tables
 from .finding import SEVERITIES, Finding
