@@ -232,7 +232,7 @@ def mismatch(hint: Any, value: Any) -> Mismatch | None:
         fits = any(type(value) is type(part) and value == part for part in parts)
         return None if fits else Mismatch(value, _one_of([repr(part) for part in parts]))
     if origin in (list, Sequence, Collection, Iterable, set, frozenset, tuple, dict, Mapping):
-        return _of_container(hint, origin, parts, value)
+        return _of_container(origin, parts, value)
     if origin is Callable:
         return None if callable(value) else Mismatch(value, "a function")
     kind = origin or hint
@@ -256,7 +256,7 @@ def _of_union(parts: tuple[Any, ...], value: Any) -> Mismatch | None:
     return inside or Mismatch(value, _one_of(list(dict.fromkeys(wanted))))
 
 
-def _of_container(hint: Any, origin: Any, parts: tuple[Any, ...], value: Any) -> Mismatch | None:
+def _of_container(origin: Any, parts: tuple[Any, ...], value: Any) -> Mismatch | None:
     pairs = origin in (dict, Mapping)
     kind = {tuple: (tuple, list), Sequence: (list, tuple, range, Sequence)}.get(origin, origin)
     if isinstance(value, (str, bytes)) or not isinstance(value, kind) or getattr(value, "ndim", 1) == 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,14 +128,15 @@ def compare_settings(records: Iterable[RunRecord]) -> list[Setting]:
             key = (*shown[:-1], _text(_shared(runs[0])))
             parts[key].append((shown, runs))
         told = _told_apart([(key[:-1], groups[0][1]) for key, groups in parts.items()], _shared)
+        short = _short_names(name for _, model, tokenizer, *_ in parts for name in (model, tokenizer))
         for (key, groups), how in zip(parts.items(), told, strict=True):
             dataset, model, tokenizer, length, samples, _ = key
             found.append(
                 Setting(
                     name,
                     dataset if samples is None else f"{dataset}, first {samples}",
-                    _short(model),
-                    _short(tokenizer),
+                    short[model],
+                    short[tokenizer],
                     length,
                     how,
                     _columns(task, [record for _, runs in groups for record in runs]),
@@ -159,6 +160,7 @@ def _task_table(task: TaskSpec | None, records: Sequence[RunRecord]) -> str:
     first = next(iter(columns), None)
     lower_is_better = first is not None and columns[first][1].lower_is_better
     models = any(model != "vanilla" for (_, model, *_), _ in groups)
+    short = _short_names(name for (_, model, tokenizer, *_), _ in groups for name in (model, tokenizer))
     header = ["data", *(["model"] if models else []), "tokenizer", "epochs", "init"]
     header += [*(["settings"] if any(told) else []), "seeds"]
     header += [*(title for title, _ in columns.values()), "best epoch"]
@@ -166,7 +168,7 @@ def _task_table(task: TaskSpec | None, records: Sequence[RunRecord]) -> str:
     for i in _best_first(groups, first, lower_is_better=lower_is_better):
         (dataset, model, tokenizer, epochs, samples, init), group = groups[i]
         data = dataset if samples is None else f"{dataset}, first {samples}"
-        named = [data, *([_short(model)] if models else []), _short(tokenizer), epochs]
+        named = [data, *([short[model]] if models else []), short[tokenizer], epochs]
         cells = [*map(markdown_text, named), markdown_code(init)]
         cells += [*([markdown_text(told[i])] if any(told) else []), str(len({_seeds(r) for r in group}))]
         for name, (_, score) in columns.items():
@@ -257,6 +259,16 @@ def _plain(value: Any) -> str:
 def _short(name: str) -> str:
     """The name of a checkpoint without its folder."""
     return name.rstrip("/").split("/")[-1]
+
+
+def _short_names(names: Iterable[str]) -> dict[str, str]:
+    """Each name -> it without its folder, or with so much of it as tells it from the others."""
+    parts = {name: tuple(name.rstrip("/").split("/")) for name in names}
+    ends = Counter(path[i:] for path in set(parts.values()) for i in range(len(path)))
+    return {
+        name: "/".join(next((path[i:] for i in reversed(range(len(path))) if ends[path[i:]] == 1), path))
+        for name, path in parts.items()
+    }
 
 
 def _by_seed(runs: Sequence[RunRecord], values: Sequence[float | None]) -> dict[str, float]:

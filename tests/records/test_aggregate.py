@@ -271,3 +271,13 @@ def test_runs_of_another_tokenizer_are_found_and_other_files_named(tmp_path) -> 
     (tmp_path / "e" / "results.json").unlink()
     with pytest.raises(DataNotFoundError, match=r"give the folder of one or more finished runs$"):
         find_records(tmp_path / "e")
+
+
+def test_checkpoints_of_one_name_are_told_apart_by_their_owners() -> None:
+    runs = [
+        record("mean", 1, 20.0 + i, tokenizer="t", arguments={"model": model})
+        for i, model in enumerate(("alice/gpt2", "bob/gpt2", "gpt2", "carol/bert"))
+    ]
+    table = results_table(runs)
+    assert all(f"| {name} |" in table for name in ("alice/gpt2", "bob/gpt2", "gpt2", "bert"))
+    assert [s.model for s in compare_settings(runs)] == ["alice/gpt2", "bob/gpt2", "gpt2", "bert"]
