@@ -20,7 +20,6 @@ import torch
 from .. import __version__
 from ..errors import RunFolderError
 from ..foreign import read_json
-from ..tasks.task_data import TIMINGS
 from .files import RESULTS_NAME, declare_files
 from .places import is_local_data, shorten
 from .writing import to_plain, write_json
@@ -220,10 +219,11 @@ def history_from_log(log_history: Iterable[Mapping[str, Any]]) -> list[dict[str,
     """
     rows: dict[float, dict[str, float]] = {}
     losses: list[float] = []
+    timings = ("_runtime", "_per_second", "_preparation_time")
     for entry in log_history:
         if "loss" in entry:
             losses.append(float(entry["loss"]))
-        values = {k: v for k, v in entry.items() if k.startswith("eval_") and not k.endswith(TIMINGS)}
+        values = {k: v for k, v in entry.items() if k.startswith("eval_") and not k.endswith(timings)}
         if not values:
             continue
         row = rows.setdefault(entry["step"], {"epoch": entry["epoch"], "step": entry["step"]})

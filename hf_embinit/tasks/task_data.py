@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from datasets import Dataset
 
-TIMINGS = ("_runtime", "_per_second", "_preparation_time")
+_TIMINGS = ("_runtime", "_per_second", "_preparation_time")
 
 
 @dataclass
@@ -77,4 +77,4 @@ class TaskData:
 
 def untimed(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics of `trainer.predict` without its timings."""
-    return {name: value for name, value in metrics.items() if not name.endswith(TIMINGS)}
+    return {name: value for name, value in metrics.items() if not name.endswith(_TIMINGS)}
