@@ -20,6 +20,7 @@ from builders.surgery_models import (
     stack_of,
     values,
 )
+from packaging.version import Version
 from torch import nn
 
 from hf_embinit import surgery
@@ -53,6 +54,8 @@ def test_reversed_to_the_bit(name: str, global_rng_untouched: None) -> None:
 @pytest.mark.parametrize("spec", ["reversed", "remove_last_2", "remove_every_2", "keep_1,2"])
 @pytest.mark.parametrize("name", ALL)
 def test_save_and_reload(name: str, spec: str, tmp_path: Any) -> None:
+    if (name, spec) == ("modernbert", "keep_1,2") and Version(transformers.__version__) < Version("5.17"):
+        pytest.skip("transformers 5.16 builds no ModernBERT without a layer of full attention")
     model = surgery.apply(build(name), spec)
     size = len(stack_of(model, name))
     assert size == (4 if spec == "reversed" else 2)
