@@ -193,7 +193,7 @@ def balanced_shares(num_rows: int, ids: Tensor, num_old: int, *, generator: torc
     together, n = len(ids). Up to n new rows are the means of a random partition of the old ones, where an old
     row at a border is divided; further ones repeat old rows. Where their number divides n no border divides a
     row, and no other shares with these two sums have larger squares: the rows lie as far apart as such means
-    can; where it does not, nearly as far.
+    can.
     """
     n = len(ids)
     if n == 0:

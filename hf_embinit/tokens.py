@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -79,6 +79,12 @@ def token_family(tokenizer: Tokenizer) -> TokenFamily:
     if counts[best]:
         return best
     return "byte_level" if len(_LATIN_1.intersection(spelled)) == 256 else "words"
+
+
+def is_byte_sign(token: str, split: Callable[[str], Iterable[str]]) -> bool:
+    """Whether a token that looks like a Latin letter is not that letter, by how `split` cuts it as a text: a
+    byte-level vocabulary has "é" for byte 0xE9, and the letter as two bytes."""
+    return len(token) == 1 and "\x80" <= token <= "\xff" and token not in "".join(split(token))
 
 
 def _marks_ends(tokenizer: Tokenizer, mark: str) -> InvalidArgumentError:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..arguments import NotNegative
 from ..errors import InvalidArgumentError
 from ..moments import balanced_shares, distinct_rows, gaussian_rows, mean_row, mixed_rows
-from ..tokens import align
+from ..tokens import align, is_byte_sign
 from ..vectors import PretrainedVectors
 from .context import InitContext
 from .registry import register_initializer
@@ -176,13 +176,15 @@ def _is_name(value: Any) -> bool:
 def _old_id(context: InitContext, name: str | int) -> int:
     """The id of an old token: an id, the tokenizer's own spelling (`Ġking`), or a text that is one token."""
     tokens: list[str] = context.require("existing_tokens", "copy")
+
+    def split(text: str) -> list[str]:
+        return [tokens[i] for i in context.require("tokenize", "copy")([text])[0]]
+
     if not isinstance(name, str):
         index = int(name)
         if not 0 <= index < len(tokens):
             raise InvalidArgumentError(f"of={index} is no id of an old token (0 to {len(tokens) - 1})")
-    elif name in context.existing_ids and not (
-        context.token_family == "byte_level" and len(name) == 1 and "\x80" <= name <= "\xff"
-    ):  # there "é" is the sign of byte 0xE9, and the letter another token
+    elif name in context.existing_ids and not is_byte_sign(name, split):
         index = context.existing_ids[name]
     else:
         ids = context.require("tokenize", "copy")([name])[0]

@@ -160,7 +160,6 @@ class NewRowTraining:
         ids = checked_ids(tables, token_ids, side)
         if freeze_rest:
             _check_reducer(model, tables.model)
-        self._adapters = _carry_rows_beside_adapters(model, tables.model)
         self._kept: list[_Kept] = []
         self._requires_grad: list[tuple[nn.Parameter, bool]] = []
         for table in tables.tables:
@@ -181,6 +180,7 @@ class NewRowTraining:
         mine = {id(kept.parameter) for kept in self._kept}
         for other in [one for one in _ACTIVE if mine & {id(kept.parameter) for kept in one._kept}]:
             other.remove()
+        self._adapters = _carry_rows_beside_adapters(model, tables.model)
         told = {id(p): requires_grad for one in _ACTIVE for p, requires_grad in one._requires_grad}
         beside = {id(kept.parameter) for one in _ACTIVE for kept in one._kept}
         parameters = list(tables.model.parameters())
@@ -218,8 +218,10 @@ class NewRowTraining:
                 VocabularyWarning,
                 stacklevel=3,
             )
+        others = {id(adapter) for one in _ACTIVE for adapter in one._adapters}
         for adapter in self._adapters:
-            vars(adapter).pop("load_adapter", None)
+            if id(adapter) not in others:
+                vars(adapter).pop("load_adapter", None)
         self._handles, self._requires_grad, self._kept, self._adapters = [], [], [], []
 
     def __enter__(self) -> NewRowTraining:

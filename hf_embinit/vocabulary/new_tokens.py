@@ -10,7 +10,14 @@ from typing import Any
 from tokenizers import AddedToken
 
 from ..errors import InvalidArgumentError, VocabularyWarning
-from ..tokens import Side, Vocabulary, copy_tokenizer, read_vocabulary, split_texts, token_family
+from ..tokens import (
+    Side,
+    Vocabulary,
+    copy_tokenizer,
+    is_byte_sign,
+    read_vocabulary,
+    split_texts,
+)
 from .spelling import read_back, spelling_for
 
 _SHOWN = 3
@@ -105,7 +112,7 @@ def _wanted(
     for text, token, ids in zip(texts, new_tokens, split, strict=True):
         if text in wanted:
             _warn(f"the token {text!r} is given twice; it is added once")
-        elif text in vocabulary and len(ids) > 1 and _is_byte_sign(text, tokenizer):
+        elif text in vocabulary and len(ids) > 1 and is_byte_sign(text, tokenizer.tokenize):
             _warn(
                 f"the tokenizer has {text!r} as the sign of a byte, and the letter is {len(ids)} tokens: it "
                 f"cannot be added so, and with a space in front, {' ' + text!r}, it can"
@@ -125,11 +132,6 @@ def _wanted(
             "already, call hf_embinit.patch(model, init), then model.resize_token_embeddings(len(tokenizer))"
         )
     return wanted, {text: pieces[text] for text in wanted}
-
-
-def _is_byte_sign(text: str, tokenizer: Any) -> bool:
-    """Whether a byte-level vocabulary has a Latin letter for a byte, such as "é" for 0xE9."""
-    return len(text) == 1 and "\x80" <= text <= "\xff" and token_family(tokenizer) == "byte_level"
 
 
 def _check_use(extended: Any, id_of: dict[str, int]) -> None:

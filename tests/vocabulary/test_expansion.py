@@ -569,3 +569,14 @@ def test_the_smallest_distance_of_rows_in_tight_clusters() -> None:
         assert smallest_distance(rows) == pytest.approx(expected, rel=1e-6)
         rows[3] = rows[0]
         assert smallest_distance(rows) == 0
+
+
+def test_a_latin_letter_that_is_the_sign_of_a_byte() -> None:
+    m, t = pair()
+    assert "é" in t.get_vocab() and len(t("é")["input_ids"]) == 2
+    with pytest.warns(VocabularyWarning, match=r"'é' as the sign of a byte.*' é', it can"):
+        expand_vocabulary(m, t, ["é", "<a>"], prefixes=())
+    with pytest.raises(InvalidArgumentError, match=r"of='é' is not one old token but 'Ã', '©'"):
+        expand_vocabulary(m, t, ["<b>"], "copy", of="é", prefixes=())
+    expand_vocabulary(m, t, [AddedToken(" é", normalized=False)], prefixes=())
+    assert t.decode(t("a é a")["input_ids"]) == "a é a"

@@ -413,3 +413,17 @@ def test_sparse_gradients_are_refused() -> None:
     m.get_input_embeddings().sparse = True
     with pytest.raises(UnsupportedModelError, match="sparse gradients: build it with sparse=False"):
         train_new_rows_only(m, new)
+
+
+def test_a_second_call_leaves_an_adapter_loading_the_rows_too() -> None:
+    from peft import LoraConfig
+
+    m, _, new = expanded("llama")
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["q_proj"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", VocabularyWarning)
+        train_new_rows_only(wrapped, new, freeze_rest=False)
+        second = train_new_rows_only(wrapped, new, freeze_rest=False)
+    assert "load_adapter" in vars(wrapped)
+    second.remove()
+    assert "load_adapter" not in vars(wrapped)
