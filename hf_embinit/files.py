@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
@@ -15,8 +17,17 @@ from typing import IO
 from .disk import check_place, disk_problem
 from .errors import EmbinitError, RunFolderError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
 _HIDDEN = re.compile(r"\.hf_embinit\.[0-9a-f]{8}\.tmp")
 """What `whole_folder` writes into inside a folder that is there; a killed process leaves one."""
+_SECONDS_UNLOCKED = 60
+"""How long a hidden file or folder that nobody locks may be one that a process is about to lock."""
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
@@ -36,9 +47,9 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary = _hidden_name(path.parent, path.name)
     try:
-        with open(temporary, "x", encoding="utf-8", newline="\n") as file:
+        with open(temporary, "x", encoding="utf-8", newline="\n") as file, _locked(temporary):
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -81,23 +92,25 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
 
     It is beside a `folder` that is not there yet, and becomes it. An empty one may be a mount point, a link
     or the current folder: it stays, with its mode, and what was written in a hidden folder inside is moved
-    up. After an error nothing is left. Raises `RunFolderError` when `folder` is taken or cannot be written.
+    up. After an error nothing is left; what a killed process leaves, the next that writes `folder` removes.
+    Raises `RunFolderError` when `folder` is taken or cannot be written.
     """
     check_output(folder, "the folder")
     path = Path(os.path.realpath(folder))
-    stays, end = path.is_dir(), f"{secrets.token_hex(4)}.tmp"
-    hidden = path / f".hf_embinit.{end}" if stays else path.with_name(f".{path.name}.{end}")
+    stays = path.is_dir()
+    hidden = _hidden_name(path, "hf_embinit") if stays else _hidden_name(path.parent, path.name)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden.mkdir()
-        yield hidden
-        check_output(folder, "the folder")
-        if stays:
-            _move_up(hidden)
-        else:
-            if path.exists():
-                path.rmdir()
-            hidden.rename(path)
+        with _locked(hidden):
+            yield hidden
+            check_output(folder, "the folder")
+            if stays:
+                _move_up(hidden)
+            else:
+                if path.exists():
+                    path.rmdir()
+                hidden.rename(path)
     except EmbinitError:
         raise
     except OSError as error:
@@ -115,11 +128,12 @@ def replaced_files(folder: str | os.PathLike[str], stale: Sequence[str] = ()) ->
     After an error what was there is as it was."""
     path = Path(folder)
     made = not path.exists()
-    hidden = path / f".hf_embinit.{secrets.token_hex(4)}.tmp"
+    hidden = _hidden_name(path, "hf_embinit")
     try:
         path.mkdir(parents=True, exist_ok=True)
         hidden.mkdir()
-        yield hidden
+        with _locked(hidden):
+            yield hidden
         written = {file.relative_to(hidden) for file in hidden.rglob("*") if file.is_file()}
         for name in sorted(written):
             (path / name).parent.mkdir(exist_ok=True)
@@ -132,6 +146,38 @@ def replaced_files(folder: str | os.PathLike[str], stale: Sequence[str] = ()) ->
         if made:
             with contextlib.suppress(OSError):  # it holds what was written, or could not be made
                 path.rmdir()
+
+
+def _hidden_name(folder: Path, name: str) -> Path:
+    """`.<name>.<random>.tmp` in `folder`, where what killed processes left of that name is removed: a minute
+    old and locked by nobody."""
+    left = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp")
+    for path in folder.iterdir() if fcntl is not None and folder.is_dir() else ():
+        if not left.fullmatch(path.name):
+            continue
+        with contextlib.suppress(OSError):  # it is gone, or somebody else's
+            if time.time() - path.stat().st_mtime < _SECONDS_UNLOCKED:
+                continue
+            with _locked(path) as alone:
+                if alone:
+                    logger.warning("Removing %s, which an interrupted process left.", path)
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder / f".{name}.{secrets.token_hex(4)}.tmp"
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Whether inside no other process gets this lock on a file or a folder: not where one has it, nor on a
+    file system without locks. The system unlocks what a killed process had."""
+    with contextlib.ExitStack() as stack:
+        alone = False
+        with contextlib.suppress(OSError):
+            if fcntl is not None:
+                opened = os.open(path, os.O_RDONLY)
+                stack.callback(os.close, opened)
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                alone = True
+        yield alone
 
 
 def _move_up(hidden: Path) -> None:

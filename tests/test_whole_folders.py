@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from builders.command_line import save_bert
 
 from hf_embinit.__main__ import main
 from hf_embinit.errors import RunFolderError
-from hf_embinit.files import check_output, whole_folder
+from hf_embinit.files import check_output, whole_folder, write_whole
 
 
 def write(folder: str | Path) -> None:
@@ -105,6 +107,42 @@ def test_a_killed_run_leaves_a_hidden_folder_that_is_no_obstacle(tmp_path: Path)
         (tmp_path / name[1:] / name).write_text("")
         with pytest.raises(RunFolderError, match=re.escape(f"{name[1:]} is not empty")):
             check_output(tmp_path / name[1:])
+
+
+KILLED = """
+import os, sys
+from hf_embinit.files import whole_folder, write_whole
+with whole_folder(sys.argv[1]) as hidden, write_whole(sys.argv[2]) as file:
+    (hidden / "model.safetensors").write_text("half")
+    os._exit(9)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_by_the_next_and_what_another_writes_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A checkpoint can be many gigabytes, hidden."""
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path / "out", tmp_path / "words.txt"], check=False)
+    left = sorted(path for path in tmp_path.iterdir() if path.name[0] == ".")
+    assert [path.name.split(".")[1] for path in left] == ["out", "words"]
+
+    def write_both() -> list[str]:
+        (tmp_path / "out").exists() or write(tmp_path / "out")
+        with write_whole(tmp_path / "words.txt") as file:
+            file.write("word")
+        return [path.name for path in left if path.exists()]
+
+    assert len(write_both()) == 2  # of a process that may be about to lock them
+    for path in left:
+        os.utime(path, (0, 0))
+    (tmp_path / "out").rename(tmp_path / "first")
+    with pytest.raises(RunFolderError, match="is not empty"), whole_folder(tmp_path / "out") as hidden:
+        assert not left[0].exists() and left[1].exists()  # each name removes its own
+        os.utime(hidden, (0, 0))
+        write(tmp_path / "out")
+        assert hidden.is_dir()  # it is being written
+    assert not write_both() and caplog.text.count("which an interrupted process left") == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "out", "words.txt"]
 
 
 def test_who_is_second_is_told(tmp_path: Path) -> None:
