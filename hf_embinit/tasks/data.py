@@ -69,11 +69,15 @@ def load_file(path: str | Path) -> Dataset:
         options = {"keep_default_na": False, "na_values": [""]}
     if path.suffix == ".tsv":
         options |= {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    if path.suffix == ".txt":
+        options = {"encoding": "utf-8-sig"}  # else a byte order mark is a letter of the first word
     log = logging.getLogger("datasets.packaged_modules")
     level = log.level
     log.setLevel(logging.CRITICAL)  # it prints the traceback of what is raised
     try:
-        return load_dataset(FORMATS[path.suffix], data_files={"data": str(path)}, split="data", **options)
+        data = load_dataset(FORMATS[path.suffix], data_files={"data": str(path)}, split="data", **options)
+        data.data.validate(full=True)  # JSON is not decoded before a text is read
+        return data
     except Exception as error:  # datasets wraps what the parser says in its own type
         cause = error.__cause__ or error
         raise InvalidArgumentError(f"{str(path)!r} is not a valid {path.suffix} file: {cause}") from error

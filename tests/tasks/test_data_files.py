@@ -34,6 +34,21 @@ def test_words_that_pandas_takes_for_missing_are_words(tmp_path: Path, ending: s
     assert rows["de"][:] == ["NA", "null", "x"] and rows["en"][:] == ["None", "nan", None]
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv", "tsv", "txt"])
+def test_a_file_in_another_encoding_is_refused(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"a.{ending}"
+    text = '{"text": "schön"}\n' if ending.startswith("json") else "text\nschön\n"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InvalidArgumentError, match=f"not a valid .{ending} file: .*(utf-8|UTF8)"):
+        load_file(file)
+
+
+def test_a_byte_order_mark_is_no_letter_of_a_text(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("Es war\neinmal\n", encoding="utf-8-sig")
+    assert load_file(file)["text"][:] == ["Es war", "einmal"]
+
+
 @pytest.mark.parametrize("other", ["train.csv", "training.jsonl"])
 def test_two_files_of_one_split_are_refused(tmp_path: Path, other: str) -> None:
     for name in ("train.jsonl", other):
