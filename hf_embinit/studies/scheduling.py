@@ -236,6 +236,8 @@ def _locked(folder: Path, *, create: bool = True, wait: bool = False) -> Iterato
 # --- running
 
 _children: set[subprocess.Popen[bytes]] = set()
+_stopped = threading.Event()
+"""Set once this process was told to end: what its runs exit with then is no failure."""
 
 
 def execute(
@@ -312,7 +314,7 @@ def _attempts(run: Run, launch: Launch, lock: int, environment: Mapping[str, str
             return Outcome(run, "finished", executed=True)
         if "No space left on device" in error or shutil.disk_usage(folder).free < _FREE_BYTES:
             raise _disk_full(folder)
-        if code == -signal.SIGINT:
+        if _stopped.is_set() or code in (-signal.SIGINT, 128 + signal.SIGINT):
             raise KeyboardInterrupt
         logger.warning("%s failed: %s", run.name, error)
     write_json(folder / STATE_NAME, {"command": command, "wall_seconds": seconds, "error": error})
@@ -402,6 +404,7 @@ def stopping_children() -> Iterator[None]:
     """Inside, Ctrl-C or SIGTERM to this process also ends its runs, which go on next time."""
 
     def stop(number: int, frame: Any) -> None:
+        _stopped.set()
         for child in list(_children):
             child.send_signal(signal.SIGINT)
         raise KeyboardInterrupt
@@ -409,6 +412,7 @@ def stopping_children() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    _stopped.clear()
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

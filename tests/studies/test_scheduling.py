@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import multiprocessing
@@ -12,6 +13,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -82,8 +84,6 @@ def test_a_killed_run_goes_on_and_its_checkpoints_go(toy, tmp_path, place) -> No
         (launch.recipes / "toy.py").write_text(textwrap.dedent(recipe % __version__))
     go = tmp_path / "go"
     (run,) = load_study(name, seeds=1, only=["a/low"], overrides=[f"wait_for={go}"]).runs
-    import threading
-
     outcomes = []
     worker = threading.Thread(target=lambda: outcomes.append(execute(run, launch)))
     worker.start()
@@ -116,6 +116,37 @@ def test_a_killed_driver_leaves_its_run_alone_and_the_next_one_waits_its_turn(to
     go.touch()
     assert execute(run, launch, wait=True).status == "finished"
     assert len(starts(launch, run)) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_driver_ends_its_run_which_has_not_failed(toy, tmp_path, number) -> None:
+    name, launch = toy
+    recipe = launch.recipes / "toy.py"
+    ended = (
+        "import signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(130))\n"  # as `run_main` ends
+    )
+    recipe.write_text(ended + recipe.read_text())
+    go = tmp_path / "go"
+    (run,) = load_study(name, seeds=1, only=["a/low"], overrides=[f"wait_for={go}"]).runs
+
+    def drive() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_here([run], launch)
+        while not go.exists():  # Python, too, may wait for its threads before it ends
+            time.sleep(0.02)
+
+    driver = FORK.Process(target=drive)
+    driver.start()
+    while not (launch.folder(run) / "checkpoint-1" / "trainer_state.json").exists():
+        assert driver.is_alive()
+        time.sleep(0.02)
+    os.kill(driver.pid, number)
+    patience = time.monotonic() + 10
+    while (status := outcome_of(run, launch).status) == "running" and time.monotonic() < patience:
+        time.sleep(0.05)
+    go.touch()
+    driver.join()
+    assert status == "begun" and len(starts(launch, run)) == 1
 
 
 def test_a_dead_process_holds_no_lock(toy) -> None:
