@@ -30,6 +30,7 @@ _OTHER_FORMATS = (
     (b"\xfd7zXZ\0", "packed by xz: unpack it first (unxz)"),
     (b"\x28\xb5\x2f\xfd", "packed by zstd: unpack it first (unzstd)"),
     (b"7z\xbc\xaf\x27\x1c", "packed by 7-Zip: unpack it first"),
+    (b"version https://git-lfs", "what Git LFS left in its place: fetch the file itself (git lfs pull)"),
 )
 """How files of other formats begin, and what to do with them."""
 _LONGEST_SAFETENSORS_HEADER = 100_000_000

@@ -316,12 +316,14 @@ def packed_by_tar() -> bytes:
         (gzip.compress(packed_by_tar()), "a tar archive: unpack it first"),
         (zipped({"a.txt.gz": gzip.compress(PLAIN)}), "packed by gzip inside: unpack it first"),
         (gzip.compress(zipped({"a.txt": PLAIN})), "packed by zip inside: unpack it first"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n", "git lfs pull"),
     ],
-    ids=["torch", "npy", "pickle", "bz2", "xz", "npy.gz", "tar.gz", "gz.zip", "zip.gz"],
+    ids=["torch", "npy", "pickle", "bz2", "xz", "npy.gz", "tar.gz", "gz.zip", "zip.gz", "lfs"],
 )
 def test_files_of_other_formats_say_what_to_do(data: bytes, says: str, tmp_path: Path) -> None:
-    with pytest.raises(VectorFileError, match=says):
-        read_vectors(write(tmp_path, data))
+    for asked in (None, ["the"]):
+        with pytest.raises(VectorFileError, match=says):
+            read_vectors(write(tmp_path, data), asked)
 
 
 def test_carriage_returns_alone_are_no_line_ends_here(tmp_path: Path) -> None:
