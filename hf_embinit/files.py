@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import logging
 import os
@@ -43,9 +44,12 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
 def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
     """A text file (UTF-8) that appears at `path` when the block ends without an error, and not otherwise.
 
-    Until then it is `.<name>.<random>.tmp` beside it; folders on the way are created.
+    Until then it is `.<name>.<random>.tmp` beside it; folders on the way are created. Raises `OSError`, for a
+    folder before anything is written.
     """
     path = Path(path)
+    if path.is_dir():  # also ".", which has no name
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _hidden_name(path.parent, path.name)
     try:

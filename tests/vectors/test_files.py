@@ -25,7 +25,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VectorFileError
+from hf_embinit.errors import DataNotFoundError, FileWriteError, InvalidArgumentError, VectorFileError
 from hf_embinit.vectors import (
     PretrainedVectors,
     load_vectors,
@@ -537,6 +537,9 @@ def test_write_refuses_before_anything_is_lost(tmp_path: Path) -> None:
         write_vectors(tmp_path / "v.txt.gz", vectors)
     with pytest.raises(InvalidArgumentError, match="path=''"):
         write_vectors("", vectors)
+    for folder in (tmp_path, "."):
+        with pytest.raises(FileWriteError, match="a folder, not a file"):
+            write_vectors(folder, vectors)
     assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
