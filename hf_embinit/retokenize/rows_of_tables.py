@@ -89,7 +89,10 @@ def _restore_norms(made: Tensor, coefficients: Coefficients, old: Tensor) -> Non
     if not len(several):
         return
     norms = old.norm(dim=1, dtype=torch.float32)[: coefficients.shape[1]]
-    wanted = coefficients.apply(norms[:, None])[:, 0].abs()[several]
+    sizes = coefficients.values.abs()  # a weight below zero counts by its size, so that this is an average
+    parts = coefficients.indptr, coefficients.indices, sizes
+    shares = Coefficients(*parts, coefficients.shape, coefficients.step).normalised()
+    wanted = shares.apply(norms[:, None])[:, 0][several]
     for part, norm in zip(several.split(8192), wanted.split(8192), strict=True):
         rows = made[part].float()
         made[part] = (rows * (norm / rows.norm(dim=1).clamp_min(1e-30))[:, None]).to(made.dtype)

@@ -346,6 +346,21 @@ def test_row_norm_gives_sums_the_norm_of_what_they_are_of() -> None:
     assert torch.equal(a[~several], b[~several])
 
 
+def test_row_norm_is_an_average_where_weights_are_below_zero(tmp_path) -> None:
+    lm, old = made("llama")
+    norms = lm.get_input_embeddings().weight.detach().norm(dim=1)
+    new = tokenizer("unigram", 700)
+    donor = model("llama", len(new))
+    donor.save_pretrained(tmp_path), new.save_pretrained(tmp_path)
+    report = hf_embinit.replace_tokenizer(lm, old, new, "clp", donor=tmp_path, row_norm=True)
+    assert float(report.coefficients.values.min()) < 0
+    found = lm.get_input_embeddings().weight.detach().norm(dim=1)
+    several = report.coefficients.indptr.diff() > 1
+    weights = dense(report.coefficients).abs()[several]
+    expected = weights @ norms.double() / weights.sum(1)
+    assert torch.allclose(found[several].double(), expected, rtol=1e-4)
+
+
 def test_padding_rows_of_the_matrix_are_the_mean() -> None:
     m, old = made("gpt2")
     mean = m.get_input_embeddings().weight.detach().double().mean(0)
