@@ -46,7 +46,14 @@ from .tables import (
     usable_ids,
     without_rows,
 )
-from .tokens import Vocabulary, read_vocabulary, split_texts, token_family, word_candidates
+from .tokens import (
+    Vocabulary,
+    read_vocabulary,
+    split_texts,
+    token_family,
+    unknown_id,
+    word_candidates,
+)
 from .vectors import PretrainedVectors, load_vectors
 
 VectorSource = PretrainedVectors | FilePath
@@ -385,7 +392,7 @@ class _Reading:
             context.existing_tokens = self.old.tokens[:count]
             context.existing_added = frozenset(i for i in self.old.added if i < count)
             context.tokenize = splitter(self.splitter, frozenset(ids), count, self.split)
-            context.unknown_id = self.splitter.unk_token_id
+            context.unknown_id = unknown_id(self.splitter)
 
     def texts(self, ids: Sequence[int]) -> list[str]:
         """The surface text of each id's token: the content of an added token, else the decoded token."""

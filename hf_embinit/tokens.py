@@ -62,8 +62,7 @@ def token_family(tokenizer: Tokenizer) -> TokenFamily:
             return "wordpiece" if model == "WordPiece" else "words"
         if suffix := getattr(backend.model, "end_of_word_suffix", None):
             raise _marks_ends(tokenizer, suffix)
-        parts = (backend.decoder, backend.pre_tokenizer, backend.normalizer)
-        steps = json.dumps([_state(part) for part in parts])
+        steps = json.dumps([_state(p) for p in (backend.decoder, backend.pre_tokenizer, backend.normalizer)])
         if '"ByteLevel"' in steps:
             return "byte_level"
         if '"Metaspace"' in steps or "\\u2581" in steps:
@@ -157,6 +156,17 @@ def tokenizer_of(tokenizer: Any) -> Any:
     """The tokenizer of a processor (of text and images or sound); a tokenizer as it is."""
     inner = getattr(tokenizer, "tokenizer", None)
     return inner if hasattr(inner, "get_vocab") and not hasattr(tokenizer, "get_vocab") else tokenizer
+
+
+def unknown_id(tokenizer: Any) -> int | None:
+    """The id of the unknown token: by its role, else what the model inside the tokenizer takes for it."""
+    model = getattr(getattr(tokenizer, "_tokenizer", None), "model", None)
+    if tokenizer.unk_token_id is not None or model is None:
+        return tokenizer.unk_token_id
+    if type(model).__name__ == "Unigram":  # the one model that does not tell
+        return _state(model)["unk_id"]
+    token = getattr(model, "unk_token", None)
+    return None if token is None else model.token_to_id(token)
 
 
 @checked

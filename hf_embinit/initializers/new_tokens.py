@@ -147,11 +147,17 @@ def description(context: InitContext, *, text: str | Mapping[str, str] | None = 
 
 
 def _split(context: InitContext, init: str, texts: Sequence[str]) -> list[list[int]]:
-    """The old ids of each text, without the unknown token and rows that are not finite; empty for ""."""
+    """The old ids of each text, without the unknown token and rows that are not finite; empty for "", and
+    where only the bare `▁` is left, with which SentencePiece begins what it does not know, too."""
     tokenize = context.require("tokenize", init)
-    skipped = {context.unknown_id, *context.not_finite}
+    skipped, bare = {context.unknown_id, *context.not_finite}, context.existing_ids.get("▁")
     split = iter(tokenize([text for text in texts if text]))
-    return [[i for i in next(split) if i not in skipped] if text else [] for text in texts]
+    made = []
+    for text in texts:
+        pieces = next(split) if text else []
+        kept = [i for i in pieces if i not in skipped]
+        made.append([] if len(kept) < len(pieces) and set(kept) <= {bare} else kept)
+    return made
 
 
 def _for_each(context: InitContext, init: str, option: str, value: Any, what: str) -> list[Any]:

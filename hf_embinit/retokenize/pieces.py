@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from ..errors import InvalidArgumentError
-from ..tokens import TokenForm, canonical_form, spelling
+from ..tokens import TokenForm, canonical_form, spelling, unknown_id
 from .texts import TokenTexts
 
 _LONGEST = 200
@@ -36,18 +35,6 @@ def split_tokens(new: TokenTexts, ids: Sequence[int], old: TokenTexts) -> list[l
     return [splitter.known(pieces or []) for pieces in made]
 
 
-def _unknown_id(old: TokenTexts, backend: Any) -> int | None:
-    """The id of the unknown token: by its role, else the one that the model inside the tokenizer gives."""
-    if "unk" in old.roles or backend is None:
-        return old.roles.get("unk")
-    token = getattr(backend.model, "unk_token", None)
-    if token is not None:
-        return backend.token_to_id(token)
-    if type(backend.model).__name__ == "Unigram":  # the one model that does not tell
-        return json.loads(backend.to_str())["model"]["unk_id"]
-    return None
-
-
 def _known(old: TokenTexts, texts: Sequence[str]) -> list[list[int]]:
     """The old ids of each text; none of one that a tokenizer without an unknown token cannot read."""
     try:
@@ -72,7 +59,7 @@ class _Splitter:
         self.old = old
         backend = getattr(old.tokenizer, "_tokenizer", None)
         self.backend: Any = backend if isinstance(backend, Tokenizer) else None
-        self.unknown = _unknown_id(old, self.backend)
+        self.unknown = old.roles.get("unk", unknown_id(old.tokenizer))
         self.bare = old.ids.get("▁") if old.family == "sentencepiece" else None
         slow = self.backend is None and old.family == "sentencepiece"
         self.before = _UNUSED if slow else ""

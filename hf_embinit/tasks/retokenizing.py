@@ -14,7 +14,7 @@ from ..initializers import read_init
 from ..measures import check_table
 from ..retokenize import Pair, count_alignments, list_initializers
 from ..tables import EmbeddingTables
-from ..tokens import copy_tokenizer, split_texts, token_family
+from ..tokens import copy_tokenizer, split_texts, token_family, unknown_id
 from ..vectors import PretrainedVectors, train_glove
 from ..vocabulary import propose_tokens
 from .data import find_model
@@ -141,7 +141,7 @@ def nearest_words(
     old = torch.nn.functional.normalize(old_table, dim=1)
     for word in words:
         ids = tokenizer(word, add_special_tokens=False)["input_ids"]
-        if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
+        if len(ids) == 1 and ids[0] != unknown_id(tokenizer):
             row = torch.nn.functional.normalize(table[ids[0]], dim=0)
             best = (old @ row).topk(k).indices
             found[word] = [old_tokenizer.decode([i]).strip() for i in best.tolist()]

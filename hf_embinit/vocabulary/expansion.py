@@ -28,7 +28,7 @@ from ..tables import (
     forward_passes,
     is_partitioned,
 )
-from ..tokens import tokenizer_of
+from ..tokens import tokenizer_of, unknown_id
 from .new_ids import check_new_ids
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
@@ -315,7 +315,7 @@ def _plan(
             texts=texts,
             existing_tokens=old_tokens,
             tokenize=splitter(tokenizer, frozenset(checked.ids), old_rows, request.split),
-            unknown_id=tokenizer.unk_token_id,
+            unknown_id=unknown_id(tokenizer),
         )
         return [[old_tokens[i] for i in ids] for ids in record.pieces(context, **options)]
 

@@ -17,6 +17,7 @@ from ..tokens import (
     is_byte_sign,
     read_vocabulary,
     split_texts,
+    unknown_id,
 )
 from .spelling import read_back, spelling_for
 
@@ -105,7 +106,7 @@ def _wanted(
                 f"whole characters"
             )
     texts = [str(token) for token in new_tokens]
-    vocabulary = set(old.tokens)
+    vocabulary, unknown = set(old.tokens), unknown_id(tokenizer)
     split = split_texts(tokenizer, texts)
     pieces = dict(zip(texts, split, strict=True))
     wanted: dict[str, str | AddedToken] = {}
@@ -119,7 +120,7 @@ def _wanted(
             )
         elif text in vocabulary:
             _warn(f"the token {text!r} is in the vocabulary already; its row stays as it is")
-        elif len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
+        elif len(ids) == 1 and ids[0] != unknown:
             known = tokenizer.convert_ids_to_tokens(ids[0])
             _warn(f"the text {text!r} is one token already, {known!r}; its row stays as it is")
         else:

@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from ..arguments import Count, Pattern, Tokenizer, checked
 from ..errors import InvalidArgumentError
+from ..tokens import unknown_id
 from .spelling import PROBE, spelling_for
 
 _JOINERS = re.compile("['’\u200c\u200d-]")
@@ -62,7 +63,7 @@ def propose_tokens(
     if breaks_longer_words:
         begins = {a for a, b in pairwise(sorted(counts)) if b.startswith(a)}
         ranked = [key for key in ranked if written[key] not in begins]
-    known, unknown = tokenizer.get_vocab(), [tokenizer.unk_token_id]
+    known, unknown = tokenizer.get_vocab(), [unknown_id(tokenizer)]
     proposals: list[AddedToken] = []
     for start in range(0, len(ranked), 1000):
         batch = [spelling(written[key]) for key in ranked[start : start + 1000]]

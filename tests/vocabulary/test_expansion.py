@@ -12,7 +12,7 @@ import torch
 from builders.tiny_models import marian_with_two_vocabularies, word_tokenizer
 from builders.tiny_tokenizers import FAMILIES, logits, model, t5_like, texts, tokenizer
 from tokenizers import AddedToken
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.manifest import read_manifest
@@ -580,3 +580,24 @@ def test_a_latin_letter_that_is_the_sign_of_a_byte() -> None:
         expand_vocabulary(m, t, ["<b>"], "copy", of="é", prefixes=())
     expand_vocabulary(m, t, [AddedToken(" é", normalized=False)], prefixes=())
     assert t.decode(t("a é a")["input_ids"]) == "a é a"
+
+
+@pytest.mark.parametrize("family", ["wordpiece", "unigram", "words"])
+def test_an_unknown_token_that_no_role_names_is_no_source_of_a_row(family) -> None:
+    named = tokenizer(family)
+    t = PreTrainedTokenizerFast(tokenizer_object=named.backend_tokenizer)
+    m = model("gpt2", len(t))
+    assert t.unk_token is None and named.unk_token_id in t("日")["input_ids"]
+    assert [str(token) for token in propose_tokens(t, ["日 日"], 1)] == ["日"]
+    report = expand_vocabulary(m, t, ["日"], "subword_mean", prefixes=())
+    assert report.tokens[0].source == [] and report.coverage["without_source"] == ["日"]
+
+
+def test_the_mark_of_a_word_start_alone_is_no_source_of_a_row() -> None:
+    t = tokenizer("unigram")
+    m = model("gpt2", len(t))
+    assert t.tokenize("日") == ["▁", "日"]
+    report = expand_vocabulary(m, t, ["日", "the日"], "subword_mean", prefixes=())
+    assert [token.source for token in report.tokens] == [[], ["▁the"]]
+    rows = m.get_input_embeddings().weight
+    assert not torch.equal(rows[report.token_ids[0]], rows[t.convert_tokens_to_ids("▁")])
