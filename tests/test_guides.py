@@ -23,6 +23,7 @@ import pytest
 import tomllib
 import yaml
 from builders import ROOT
+from transformers.utils.chat_template_utils import render_jinja_template
 
 import hf_embinit
 from hf_embinit.__main__ import COMMANDS, _parser
@@ -284,6 +285,19 @@ def test_a_page_does_offline_what_it_shows(page: Path, folders: dict[Path, Path]
     for (_, code, shown), out in zip(steps(page), json.loads(printed.read_text()), strict=True):
         same = shown is None or checker.check_output(shown, out, doctest.ELLIPSIS)
         assert same, f"{code}\nprints\n{out}\nand not\n{shown}"
+
+
+def test_the_template_that_marks_answers_writes_what_the_other_does() -> None:
+    guide = FOLDER / "chat-and-tools.md"
+    (marked,) = blocks(guide, "jinja")
+    (plain,) = re.findall(r"tokenizer.chat_template = (\(.*?\n\))", blocks(guide, "python")[0], re.DOTALL)
+    turns = [{"role": "user", "content": "dog"}, {"role": "assistant", "content": "A dog."}]
+    for prompt in (False, True):
+        written = [
+            render_jinja_template([turns], chat_template=template, add_generation_prompt=prompt)[0]
+            for template in (marked, ast.literal_eval(plain))
+        ]
+        assert written[0] == written[1]
 
 
 @pytest.mark.parametrize("guide", CARDS, ids=lambda guide: guide.name)
