@@ -53,7 +53,8 @@ class EmbeddingTables:
 
     def __init__(self, model: Any):
         self.model: PreTrainedModel = unwrap(model)
-        self.elsewhere = Elsewhere(model if isinstance(model, nn.Module) else self.model)
+        self.outer: nn.Module = model if isinstance(model, nn.Module) else self.model
+        self.elsewhere = Elsewhere(self.outer)
         self.elsewhere.settle()
         self.tables: list[Table] = discover(self.model)
         self.companions: list[TiedTensor] = companions(tied_tensors(self.model), self.tables)
@@ -177,6 +178,8 @@ class EmbeddingTables:
         new = target_size(old, new_num_tokens, pad_to_multiple_of)
         if new != old:
             refuse_resize(self.model)
+        if new_num_tokens is not None:
+            _refuse_weights_of_tokens(self.outer)
         asked = None if new_num_tokens is None else int(new_num_tokens)
         plan = ResizePlan(old, new, side, asked=asked)
         for table in tables:
@@ -345,6 +348,10 @@ class EmbeddingTables:
             yield self.model.config.get_text_config(), "vocab_size", size
             yield self.model, "vocab_size", size
 
+        for pooling in self.outer.modules():  # a SparseEncoder's, as wide as the logits
+            if type(pooling).__name__ == "SpladePooling" and pooling.embedding_dimension in (old, padded):
+                yield pooling, "embedding_dimension", size
+
     def _size_holders(self) -> list[tuple[object, set[Side]]]:
         """Modules that contain a table, and their configs, with the sides of those tables."""
         locations = [
@@ -362,6 +369,17 @@ class EmbeddingTables:
                 for one in (config,) if two else (config, config.get_text_config()):
                     holders.setdefault(id(one), (one, set()))[1].update(inside)
         return list(holders.values())
+
+
+def _refuse_weights_of_tokens(outer: nn.Module) -> None:
+    """Raises `UnsupportedModelError` for a SparseEncoder that weighs tokens of queries beside a model."""
+    for module in outer.modules():
+        if type(module).__name__ == "SparseStaticEmbedding":
+            raise UnsupportedModelError(
+                f"{type(outer).__name__} holds a SparseStaticEmbedding, with a weight for each token and a "
+                f"tokenizer beside those of the model: change the model alone, then build a "
+                f"SparseStaticEmbedding(tokenizer=..., weight=...) for the new tokens"
+            )
 
 
 def _side_of_size(key: str, sides: set[Side]) -> Side:

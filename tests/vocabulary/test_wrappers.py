@@ -13,6 +13,7 @@ from builders.tiny_tokenizers import model, tokenizer
 from torch import nn
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertForSequenceClassification,
     BertModel,
     CLIPTextConfig,
@@ -141,6 +142,38 @@ def test_what_cannot_be_given_a_tokenizer_is_refused_untouched() -> None:
     with pytest.raises(UnsupportedModelError, match="the tokenizer of Holder cannot be set"):
         hf_embinit.replace_tokenizer(m, m.tokenizer, tokenizer("unigram", 400))
     assert EmbeddingTables(m.model).vocab_size() == 320 and not hf_embinit.read_manifest(m.model)
+
+
+def test_sparse_encoders_are_as_wide_as_their_logits(sentence_transformers, folder, tmp_path) -> None:
+    load, t = sentence_transformers.SparseEncoder, tokenizer("wordpiece")
+    BertForMaskedLM(BertConfig(vocab_size=len(t), **SMALL)).save_pretrained(folder / "masked")
+    t.save_pretrained(folder / "masked")
+    m = load(str(folder / "masked"), device="cpu")
+    before = m.encode(["a dog"]).to_dense()
+    expand_vocabulary(m, m.tokenizer, NEW, prefixes=())
+    m.save(str(tmp_path / "grown"))
+    for encoder in (m, load(str(tmp_path / "grown"), device="cpu")):
+        after = encoder.encode(["a dog"]).to_dense()
+        assert encoder.get_embedding_dimension() == after.shape[1] == len(m.tokenizer) == len(t) + 2
+        torch.testing.assert_close(after[:, : len(t)], before)
+    prune_vocabulary(m, m.tokenizer, ["the", *NEW])
+    assert m.get_embedding_dimension() == m.encode(["the"]).shape[1] == len(m.tokenizer)
+
+
+def test_weights_of_tokens_beside_a_model_are_told(sentence_transformers, folder) -> None:
+    from sentence_transformers.base.modules import Router
+    from sentence_transformers.sparse_encoder.modules import SparseStaticEmbedding, SpladePooling
+
+    t = tokenizer("wordpiece")
+    BertForMaskedLM(BertConfig(vocab_size=len(t) + 8, **SMALL)).save_pretrained(folder / "masked")
+    t.save_pretrained(folder / "masked")
+    documents = [*sentence_transformers.SparseEncoder(str(folder / "masked"), device="cpu")]
+    assert isinstance(documents[1], SpladePooling)
+    router = Router.for_query_document([SparseStaticEmbedding(t)], documents)
+    m = sentence_transformers.SparseEncoder(modules=[router], device="cpu")
+    with pytest.raises(UnsupportedModelError, match="SparseStaticEmbedding, with a weight for each token"):
+        expand_vocabulary(m, m.tokenizer, NEW, prefixes=())
+    assert len(m.tokenizer) == len(t)
 
 
 def test_a_patched_sentence_transformer(sentence_transformers, folder) -> None:
