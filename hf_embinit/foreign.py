@@ -98,7 +98,7 @@ def read_record(line: str, where: str) -> dict[str, Any]:
     """The object in a line of JSON, or the texts by language in its `translation`; `where` names the line."""
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{where} is no JSON: {reason(error)}") from error
     if isinstance(value, dict) and isinstance(value.get("translation"), dict):
         value = value["translation"]

@@ -88,6 +88,7 @@ def test_words_that_a_tokenizer_does_not_know_tell_the_order_and_the_language() 
         ("p.tsv", ["a\tb\tc"], "line 1 is 3 columns"),
         ("p.tsv", ["\t"], "has no pair of texts"),
         ("p.jsonl", ["{"], "line 1 is no JSON"),
+        ("p.jsonl", ["[" * 100_000], "line 1 is no JSON"),
         ("p.jsonl", ["[1]"], "line 1 is no object"),
         ("p.jsonl", ['{"text": "a"}'], "has the texts 'text' where two are expected: name them"),
         ("p.jsonl", ['{"a": "x", "b": "y", "c": "z"}'], "has the texts 'a', 'b', 'c' where two"),
