@@ -162,9 +162,13 @@ def _is_row_or_span(value: Any) -> bool:
 
 
 def _is_event(value: Any) -> bool:
-    """Whether a value has the form of an event: tables are objects, rows and counts are numbers."""
-    tables = (value.get("tables") or []) if isinstance(value, dict) else None
-    if not isinstance(tables, (list, tuple)):
+    """Whether a value has the form of an event: tables are objects, rows, counts and ids are numbers."""
+    if not isinstance(value, dict):
+        return False
+    tables, tokens = value.get("tables") or [], value.get("tokens") or {}
+    if not isinstance(tables, (list, tuple)) or not isinstance(tokens, dict):
+        return False
+    if any(type(index) is not int for index in tokens.values()):
         return False
     for table in tables:
         if not isinstance(table, dict):

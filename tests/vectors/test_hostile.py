@@ -279,6 +279,7 @@ def test_manifests_of_the_wrong_type(checkpoints: dict[str, Path], tmp_path: Pat
             yield "damaged", lambda: read_manifest(tmp_path)
 
     assert not outcomes(cases())[1]
-    path.write_text(json.dumps({**config, "embinit": ["x"]}))
-    with pytest.raises(VectorFileError, match=r"config\.json is no list of events"):
-        read_manifest(tmp_path)
+    for event in ("x", {"event": "expand_vocabulary", "tokens": ["a"]}, {"tokens": {"a": "b"}}):
+        path.write_text(json.dumps({**config, "embinit": [event]}))
+        with pytest.raises(VectorFileError, match=r"config\.json is no list of events"):
+            read_manifest(tmp_path)
