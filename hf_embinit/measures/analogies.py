@@ -138,7 +138,7 @@ def _answers(units: Tensor, given: Tensor) -> Tensor:
     """The row `[q]` nearest to b - a + c for `given` `[q, 3]` rows a, b, c; the first of equal ones."""
     a, b, c = given.T
     asked = units[b] - units[a] + units[c]
-    best = torch.full((len(given),), -torch.inf, device=units.device)
+    best = torch.full((len(given),), -torch.inf, dtype=torch.float32, device=units.device)
     answers = torch.zeros_like(a)
     for start in range(0, len(units), _BLOCK):
         block = units[start : start + _BLOCK]

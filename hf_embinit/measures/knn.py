@@ -264,7 +264,7 @@ class _Finder:
         device = space.x.device
         self.v, self.ids = len(space.x), None if ids is None else ids.to(device)
         shape = (self.v if ids is None else len(ids), count)
-        self.values = torch.full(shape, -math.inf, device=device)
+        self.values = torch.full(shape, -math.inf, dtype=torch.float32, device=device)
         self.indices = torch.zeros(shape, dtype=torch.long, device=device)
         self.most = _BLOCK if device.type == "cpu" else _BLOCK_ON_GPU
 
@@ -272,7 +272,7 @@ class _Finder:
         """Best scores `[V, count]` and their indices, of all pairs once: a block above the diagonal serves
         both its rows and its columns."""
         blocks = _blocks(self.v, self.most)
-        buffer = torch.empty(len(blocks[0]) ** 2, device=self.values.device)
+        buffer = torch.empty(len(blocks[0]) ** 2, dtype=torch.float32, device=self.values.device)
         for i, block in enumerate(blocks):
             rows = slice(block.start, block.stop)
             left = self.space.left(rows)
@@ -292,7 +292,7 @@ class _Finder:
         assert self.ids is not None
         asked = _blocks(len(self.ids), _ASKED)
         blocks = _blocks(self.v, _SCORES // len(asked[0]))
-        buffer = torch.empty(len(asked[0]) * len(blocks[0]), device=self.values.device)
+        buffer = torch.empty(len(asked[0]) * len(blocks[0]), dtype=torch.float32, device=self.values.device)
         for block in blocks:
             right = self.space.right(slice(block.start, block.stop))
             for part in asked:

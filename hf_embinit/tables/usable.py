@@ -101,7 +101,8 @@ def _never_trained(old: Tensor, skipped: Collection[int]) -> dict[str, list[int]
     """
     n, d = old.shape
     chunk = max(1, 2**20 // d)  # rows read in full at a time
-    probed = old[:, torch.linspace(0, d - 1, min(d, 16), device=old.device).long()].double()
+    places = torch.linspace(0, d - 1, min(d, 16), dtype=torch.float64, device=old.device).long()
+    probed = old[:, places].double()
     sample = old[:: max(1, n // 256)].float().norm(dim=1)
     nothing = 1e-4 * float(sample.median())
     small = (probed.abs() <= nothing).all(dim=1).nonzero().flatten()

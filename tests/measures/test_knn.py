@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.measures import knn, load_metric
 from hf_embinit.measures.knn import knn_match_by_k, knn_match_similarity, nearest_neighbors
+from hf_embinit.tables.usable import _never_trained
 
 
 def reference_neighbors(x, k, metric, include_self):
@@ -285,3 +286,17 @@ def test_a_zero_row_is_named_among_those_that_were_asked_for() -> None:
         knn_match_similarity(a, b, k=2, metric="inner_product", tokens=torch.tensor([1, 2, 5]))
     with pytest.raises(InvalidArgumentError, match="has one row, which has no neighbors"):
         nearest_neighbors(torch.ones(1, 4), 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_neighbors_and_unused_rows_whatever_dtype_new_tensors_have(dtype: torch.dtype) -> None:
+    x = torch.randn(60, 768, dtype=torch.float32, generator=torch.Generator().manual_seed(0))
+    expected = [nearest_neighbors(x, 3), nearest_neighbors(x, 3, tokens=[0, 1])]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        found = [nearest_neighbors(x, 3), nearest_neighbors(x, 3, tokens=[0, 1])]
+        _never_trained(x, ())
+    finally:
+        torch.set_default_dtype(before)
+    assert all(map(torch.equal, found, expected))
