@@ -16,7 +16,8 @@ class SequentialEvaluation:
 
     With `train_sampling_strategy="group_by_length"` a Trainer shuffles its evaluation data as well, and
     predictions are no longer in the order of their texts: sort the data set by length instead. And a
-    `Seq2SeqTrainer` over several processes counts the rows that pad the last batch twice.
+    `Seq2SeqTrainer` over several processes counts the rows that pad the last batch twice. Its loss stays the
+    mean over rows of the mean per label of their batch, so it changes with the size of the batches.
     """
 
     def _get_eval_sampler(self, eval_dataset: Dataset) -> Sampler:
