@@ -176,7 +176,7 @@ def _read_out_position(
     noise = torch.cat([x.double() @ span for x in words.split(rows)])
     mean = noise.mean(0)
     covariance = (noise - mean).T @ (noise - mean) / max(1, len(noise) - 1)
-    covariance += 1e-9 * covariance.diagonal().mean() * torch.eye(len(basis), device=words.device)
+    covariance += 1e-9 * covariance.diagonal().mean() * torch.eye(len(basis)).to(covariance)
     centers = encodings.double() @ span
     weights = torch.linalg.solve(covariance, centers.T)
     half = (centers * weights.T).sum(1) / 2
