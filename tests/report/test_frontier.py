@@ -131,6 +131,16 @@ def in_percent(found):
         ("SST-2, trained", "Acc", "random-1 - emptied-1", "not told either (+0.1, -1.3 to 1.5)"),
         ("SST-2, trained", "Acc", "emptied-0.5 - glove_xavier-0.5", "+0.7, -1.6 to 3.0"),
         ("SST-2, trained", "Acc", "anti-0.2 - random-0.2", "0.8 ahead of the control (0.0 to 1.7)"),
+        ("captions, frozen", "BLEU", "cut-0.5 - glove_xavier-0.5", "+3.7 (1.9 to 5.5)"),
+        (
+            "captions, frozen",
+            "BLEU",
+            "random-0.2 - cut-0.2",
+            "ahead of a random turn at a fifth, by 3.7 (0.9 to 6.6)",
+        ),
+        ("captions, frozen", "BLEU", "glove_xavier-0.5 - glove-0.5", "by 23.7 at half (18.6 to 28.9)"),
+        ("captions, frozen", "BLEU", "glove_xavier-0.2 - glove-0.2", "18.0 at a fifth (12.5 to 23.6)"),
+        ("captions, frozen", "BLEU", "glove_xavier-0.1 - glove-0.1", "11.7 at a tenth (1.6 to 21.8)"),
         ("SST-2, frozen", "Acc", "emptied-1 - glove_xavier-1", "+1.8 (-10.7 to 14.2)"),
         ("SST-2, frozen", "Acc", "emptied-0.2 - glove_xavier-0.2", "-0.8 (-2.2 to 0.7)"),
         ("SST-2, frozen", "Acc", "anti-1 - random-1", "2.8 below a random turn (1.8 to 3.8)"),
@@ -445,6 +455,13 @@ def test_positions_a_tenth_as_long_are_too_short_by_what_the_page_says(init, quo
         ("emptied-0.2 - glove_xavier-0.2", "at a fifth (+2.0, -1.3 to 5.3)"),
         ("emptied-0.1 - glove_xavier-0.1", "+1.5 on `glove_xavier` (0.8 to 2.1)"),
         ("random-0.1 - emptied-0.1", "+2.2 on a random turn (0.5 to 3.8)"),
+        ("turned-0.5 - glove_xavier-0.5", "+3.0 on `glove_xavier` (0.8 to 5.2)"),
+        ("turned-0.5 - glove_xavier-0.5", "turned only at half (+3.0, 0.8 to 5.2)"),
+        ("turned-0.2 - glove_xavier-0.2", "and +1.7 (0.1 to 3.3)"),
+        ("anti-0.1 - turned-0.1", "turned tables alone (3.3, 1.3 to 5.3)"),
+        ("glove_xavier-0.5 - glove-0.5", "39.3 above them at half (31.2 to 47.4)"),
+        ("glove_xavier-0.2 - glove-0.2", "30.8 at a fifth (25.0 to 36.5)"),
+        ("glove_xavier-0.1 - glove-0.1", "18.9 at a tenth (12.0 to 25.7)"),
     ],
 )
 def test_directions_count_in_trained_captions_with_short_positions(difference, quoted):
@@ -452,7 +469,7 @@ def test_directions_count_in_trained_captions_with_short_positions(difference, q
     row = rf"^\| captions, trained \| {re.escape(difference)} \| BLEU \| (.*?) \| (.*?) to (.*?) \| 3 \|"
     ((mean, low, high),) = re.findall(row, table, re.MULTILINE)
     numbers = [float(mean), float(low), float(high)]
-    if "behind" in quoted or "below" in quoted or difference.startswith("random"):
+    if "behind" in quoted or "below" in quoted or difference.startswith(("random", "anti")):
         numbers = [-numbers[0], -numbers[2], -numbers[1]]
     assert [float(n) for n in re.findall(r"[-+]?\d+\.\d", quoted)] == pytest.approx(numbers, abs=0.051)
     assert quoted in pages()
@@ -469,6 +486,8 @@ def test_directions_count_in_trained_captions_with_short_positions(difference, q
         ("glove_orthogonal", ["turn=most", "empty=false"], 0.5, "the control 3.3 (1.3 to 5.3)"),
         ("glove_orthogonal", None, 0.1, "(`glove_orthogonal` 16.2, 12.1 to 20.3)"),
         ("glove_orthogonal", None, 0.5, "(`glove_orthogonal` 1.3, -0.5 to 3.2)"),
+        ("glove", None, 0.5, "costs them 11.5 (4.0 to 19.0)"),
+        ("glove", None, 0.1, "a tenth 5.2 (2.7 to 7.8)"),
     ],
 )
 def test_shorter_positions_harm_trained_captions(init, options, to, quoted):
