@@ -138,10 +138,10 @@ def replaced_files(folder: str | os.PathLike[str], stale: Sequence[str] = ()) ->
         hidden.mkdir()
         with _locked(hidden):
             yield hidden
-        written = {file.relative_to(hidden) for file in hidden.rglob("*") if file.is_file()}
-        for name in sorted(written):
-            (path / name).parent.mkdir(exist_ok=True)
-            os.replace(hidden / name, path / name)
+            written = {file.relative_to(hidden) for file in hidden.rglob("*") if file.is_file()}
+            for name in sorted(written):
+                (path / name).parent.mkdir(exist_ok=True)
+                os.replace(hidden / name, path / name)
         for file in (file for pattern in stale for file in path.glob(pattern)):
             if file.relative_to(path) not in written:
                 file.unlink()
@@ -155,10 +155,10 @@ def replaced_files(folder: str | os.PathLike[str], stale: Sequence[str] = ()) ->
 def _hidden_name(folder: Path, name: str) -> Path:
     """`.<name>.<random>.tmp` in `folder`, where what killed processes left of that name is removed: a minute
     old and locked by nobody."""
-    left = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp")
-    for path in folder.iterdir() if fcntl is not None and folder.is_dir() else ():
-        if not left.fullmatch(path.name):
-            continue
+    left, found = re.compile(rf"\.{re.escape(name)}\.[0-9a-f]{{8}}\.tmp"), list[Path]()
+    with contextlib.suppress(OSError):  # a folder that is not there, or may be written and not listed
+        found = [path for path in folder.iterdir() if left.fullmatch(path.name)]
+    for path in found:
         with contextlib.suppress(OSError):  # it is gone, or somebody else's
             if time.time() - path.stat().st_mtime < _SECONDS_UNLOCKED:
                 continue

@@ -145,6 +145,16 @@ def test_what_a_killed_process_left_is_removed_by_the_next_and_what_another_writ
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "out", "words.txt"]
 
 
+def test_a_folder_that_may_be_written_and_not_listed_is_written(tmp_path: Path, monkeypatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with write_whole(tmp_path / "words.txt") as file:
+        file.write("word")
+    assert (tmp_path / "words.txt").read_text() == "word"
+
+
 def test_who_is_second_is_told(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(RunFolderError, match="is not empty"), whole_folder(tmp_path / "out"):

@@ -59,7 +59,9 @@ class _Splitter:
         self.old = old
         backend = getattr(old.tokenizer, "_tokenizer", None)
         self.backend: Any = backend if isinstance(backend, Tokenizer) else None
-        self.unknown = old.roles.get("unk", unknown_id(old.tokenizer))
+        self.unknown = old.roles.get("unk")
+        if self.unknown is None and self.backend is not None:
+            self.unknown = unknown_id(old.tokenizer)
         self.bare = old.ids.get("▁") if old.family == "sentencepiece" else None
         slow = self.backend is None and old.family == "sentencepiece"
         self.before = _UNUSED if slow else ""
