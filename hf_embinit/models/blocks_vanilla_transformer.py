@@ -309,6 +309,11 @@ class VanillaTransformerLayer(GradientCheckpointingLayer):
         return x if self.pre_norm else self.final_layer_norm(x)
 
 
+def is_recorded(x: Tensor) -> bool:
+    """Whether operations on `x` are recorded for later: compiled, or captured as a CUDA graph."""
+    return torch.compiler.is_compiling() or (x.is_cuda and torch.cuda.is_current_stream_capturing())
+
+
 def token_loss(logits: Tensor, labels: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
     """Float32 cross-entropy summed over labels other than -100, divided by their number.
 
@@ -339,8 +344,8 @@ def loss_and_logits(
     """The loss and, outside training, the logits `[B, T, V]`.
 
     In training the vocabulary projection runs at tokens that have a label and the logits are not returned:
-    they are the largest tensor of a step, and nothing in a training step reads them. While compiling,
-    shapes must not depend on data, so every token is projected.
+    they are the largest tensor of a step, and nothing in a training step reads them. While compiling, or
+    captured as a CUDA graph, shapes must not depend on data, so every token is projected.
     """
     if labels.shape != hidden_states.shape[:2]:
         raise ValueError(
@@ -348,7 +353,7 @@ def loss_and_logits(
             f"{tuple(hidden_states.shape[:2])} tokens: give one label a token, -100 where there is none"
         )
     labels = labels.to(hidden_states.device)
-    if training and not torch.compiler.is_compiling():
+    if training and not is_recorded(labels):
         real = labels.flatten().ne(-100).nonzero().squeeze(1)
         labels = labels.flatten().index_select(0, real)
         logits = head(hidden_states.flatten(0, 1).index_select(0, real))

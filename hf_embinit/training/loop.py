@@ -61,6 +61,7 @@ from .callbacks import (
     whole_state,
 )
 from .finish import draw_tables, finish_run, vector_digests
+from .graphs import PADDED_TO, GraphedSteps, check_cuda_graphs
 from .sampler import LengthGroupedTraining, SequentialEvaluation
 
 logger = logging.getLogger(__name__)
@@ -70,11 +71,11 @@ _MANY_PARAMETERS = 30_000_000
 _THREADS = torch.get_num_threads()
 
 
-class RunTrainer(LengthGroupedTraining, SequentialEvaluation, Trainer):
+class RunTrainer(GraphedSteps, LengthGroupedTraining, SequentialEvaluation, Trainer):
     """A `Trainer` whose predictions are in the order of the texts, in batches of like length."""
 
 
-class GeneratingTrainer(LengthGroupedTraining, SequentialEvaluation, Seq2SeqTrainer):
+class GeneratingTrainer(GraphedSteps, LengthGroupedTraining, SequentialEvaluation, Seq2SeqTrainer):
     """The same for generation: translations are in the order of their references."""
 
 
@@ -268,6 +269,8 @@ def run(
     _check_scores(args, data)
     parameters = first.num_parameters()
     choose_threads(args, parameters)
+    if run.arguments.get("cuda_graphs"):
+        check_cuda_graphs(args, len(models))
     if data.generates:
         for model in models.values():
             _keep_generation(model, args)
@@ -352,16 +355,21 @@ def _base_model(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def _trainer(run: Run, data: TaskData, module: Any, tokenizer: Any) -> Trainer:
+    collator = data.collator(module)
+    graphed = bool(run.arguments.get("cuda_graphs"))
+    if graphed and hasattr(collator, "pad_to_multiple_of"):
+        collator.pad_to_multiple_of = PADDED_TO
     trainer = (GeneratingTrainer if data.generates else RunTrainer)(
         model=module,
         args=run.args,
         train_dataset=data.train,
         eval_dataset=data.validation,
         processing_class=tokenizer,
-        data_collator=data.collator(module),
+        data_collator=collator,
         compute_metrics=data.compute_metrics,
         callbacks=[*data.callbacks, EpochClock(), CheckpointDigests()],
     )
+    trainer.cuda_graphs = graphed
     keep_checkpoints_whole(trainer)
     return trainer
 

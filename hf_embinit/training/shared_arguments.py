@@ -171,7 +171,18 @@ class InitArguments:
 
 
 @dataclass
-class VanillaArguments(InitArguments):
+class StepArguments:
+    """How training steps are computed."""
+
+    cuda_graphs: bool = flag(
+        False,
+        "Replay training steps as CUDA graphs, one for each shape of batch; lengths are padded to multiples "
+        "of 8. For small models, whose steps wait for the CPU to launch their kernels. One model, one GPU.",
+    )
+
+
+@dataclass
+class VanillaArguments(InitArguments, StepArguments):
     """The architecture of a new vanilla transformer. Defaults are those of the task and the data set."""
 
     position_encoding: str | None = flag(

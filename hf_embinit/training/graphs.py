@@ -1,0 +1,116 @@
+"""Training steps as CUDA graphs: a step of a small model is hundreds of small kernels, and the CPU that
+launches them one by one is what it waits for. A graph launches all of them at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import TrainingArguments
+
+from ..errors import InvalidArgumentError
+
+PADDED_TO = 8
+"""Lengths are padded to a multiple of it, so that batches have few shapes."""
+_MAX_GRAPHS = 128
+"""Shapes beyond these are stepped through as they are: a graph holds a gradient of every parameter."""
+
+Inputs = dict[str, Tensor]
+
+
+def check_cuda_graphs(args: TrainingArguments, num_models: int) -> None:
+    """Raises `InvalidArgumentError` for a run whose steps cannot be captured."""
+    problems = {
+        "no CUDA GPU here": args.device.type != "cuda",
+        "several GPUs": args.n_gpu > 1 or args.world_size > 1,
+        f"--gradient_accumulation_steps {args.gradient_accumulation_steps}": args.gradient_accumulation_steps
+        > 1,
+        "--fp16": args.fp16,
+        "--torch_compile": args.torch_compile,
+        "--gradient_checkpointing": args.gradient_checkpointing,
+        "two models side by side": num_models > 1,
+    }
+    for problem, is_there in problems.items():
+        if is_there:
+            raise InvalidArgumentError(f"--cuda_graphs with {problem}: leave one of them out")
+
+
+def capture(step: Callable[[], Tensor], pool: Any) -> tuple[Callable[[], None], Tensor]:
+    """The kernels of `step` as what replays them, and the loss that each replay writes anew."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        loss = step()
+    return graph.replay, loss
+
+
+class _Step:
+    """A captured step: where it reads its batch, and where it writes its loss and its gradients."""
+
+    def __init__(self, model: nn.Module, inputs: Inputs, step: Callable[[Inputs], Tensor], pool: Any) -> None:
+        self.inputs = {name: tensor.clone() for name, tensor in inputs.items()}
+        self.replay, self.loss = capture(lambda: step(self.inputs), pool)
+        self.gradients = [(p, p.grad) for p in model.parameters() if p.grad is not None]
+
+    def __call__(self, inputs: Inputs) -> Tensor:
+        for name, tensor in inputs.items():
+            self.inputs[name].copy_(tensor, non_blocking=True)
+        self.replay()
+        for parameter, gradient in self.gradients:
+            parameter.grad = gradient  # the Trainer sets it to None after the optimizer's step
+        return self.loss
+
+
+class GraphedSteps:
+    """Mixin for a `Trainer`: with `cuda_graphs` set, a step is captured at the second batch of a shape, and
+    replayed from then on.
+
+    All graphs share their memory: what one writes, gradients included, is read before the next is replayed.
+    Dropout draws new masks in every replay. A batch of anything but tensors is not captured.
+    """
+
+    cuda_graphs = False
+
+    def training_step(
+        self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: Tensor | int | None = None
+    ) -> Tensor:
+        """The Trainer's step: the loss, with gradients in the parameters."""
+        if not self.cuda_graphs:
+            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        ready: Inputs = self._prepare_inputs(inputs)  # type: ignore[attr-defined]
+        items = torch.as_tensor(-1 if num_items_in_batch is None else num_items_in_batch)
+        batch = {**ready, "": items.to(self.args.device)}  # type: ignore[attr-defined]
+        if not all(isinstance(value, Tensor) for value in batch.values()):
+            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
+        shape = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
+        if (captured := self._captured.get(shape)) is not None:
+            return captured(batch)
+        self._seen[shape] += 1
+        if self._seen[shape] == 1 or len(self._captured) == _MAX_GRAPHS:
+            return super().training_step(model, ready, num_items_in_batch)  # type: ignore[misc]
+        bare = super().training_step  # type: ignore[misc]
+
+        def step(static: Inputs) -> Tensor:
+            given = {name: tensor for name, tensor in static.items() if name}
+            loss: Tensor = bare(model, given, None if num_items_in_batch is None else static[""])
+            return loss
+
+        model.zero_grad()  # gradients are the graph's own
+        self._captured[shape] = _Step(model, batch, step, self._pool)
+        return self._captured[shape](batch)
+
+    @property
+    def _captured(self) -> dict[Any, _Step]:
+        return self.__dict__.setdefault("_captured_steps", {})
+
+    @property
+    def _seen(self) -> Counter[Any]:
+        return self.__dict__.setdefault("_seen_shapes", Counter())
+
+    @property
+    def _pool(self) -> Any:
+        if "_graph_pool" not in self.__dict__:
+            self.__dict__["_graph_pool"] = torch.cuda.graph_pool_handle()
+        return self.__dict__["_graph_pool"]
