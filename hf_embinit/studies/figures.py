@@ -62,7 +62,7 @@ def plot_mean_curves(
         title_of = f"{column}{_end(found, x, lower_is_better=lower_is_better)}"
         ax.set_title(textwrap.fill(title_of, 52), fontsize="medium")
         ax.set_xlabel(x)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))  # 16000 is wide
         ax.set_ylabel(label)
         if ax.lines:
             where = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)} if below else {}

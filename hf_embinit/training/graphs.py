@@ -21,21 +21,24 @@ _MAX_GRAPHS = 128
 Inputs = dict[str, Tensor]
 
 
-def check_cuda_graphs(args: TrainingArguments, num_models: int) -> None:
+def check_cuda_graphs(args: TrainingArguments, *, twins: bool = False) -> None:
     """Raises `InvalidArgumentError` for a run whose steps cannot be captured."""
-    problems = {
-        "no CUDA GPU here": args.device.type != "cuda",
-        "several GPUs": args.n_gpu > 1 or args.world_size > 1,
-        f"--gradient_accumulation_steps {args.gradient_accumulation_steps}": args.gradient_accumulation_steps
-        > 1,
+    if args.device.type != "cuda":
+        raise InvalidArgumentError(f"--cuda_graphs needs a CUDA GPU, and this run is on {args.device.type}")
+    if args.n_gpu > 1 or args.world_size > 1:
+        raise InvalidArgumentError("--cuda_graphs is for one GPU: set CUDA_VISIBLE_DEVICES, and one process")
+    accumulated = args.gradient_accumulation_steps
+    others = {
+        f"--gradient_accumulation_steps {accumulated}": accumulated > 1,
         "--fp16": args.fp16,
         "--torch_compile": args.torch_compile,
         "--gradient_checkpointing": args.gradient_checkpointing,
-        "two models side by side": num_models > 1,
+        "--activation_checkpointing": bool(getattr(args, "activation_checkpointing", False)),
+        "--twin_seeds": twins,
     }
-    for problem, is_there in problems.items():
-        if is_there:
-            raise InvalidArgumentError(f"--cuda_graphs with {problem}: leave one of them out")
+    for other, given in others.items():
+        if given:
+            raise InvalidArgumentError(f"--cuda_graphs and {other}: leave one of them out")
 
 
 def capture(step: Callable[[], Tensor], pool: Any) -> tuple[Callable[[], None], Tensor]:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,19 +16,16 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import (
-    GenerationConfig,
     PreTrainedModel,
     Seq2SeqTrainer,
     Trainer,
     TrainingArguments,
-    get_scheduler,
     set_seed,
 )
 from transformers.integrations.integration_utils import (
     INTEGRATION_TO_CALLBACK,
     get_available_reporting_integrations,
 )
-from transformers.utils import is_liger_kernel_available
 
 from ..cards import PushTarget, prepare_push
 from ..errors import InvalidArgumentError, RunFolderError
@@ -60,6 +57,7 @@ from .callbacks import (
     train_seconds,
     whole_state,
 )
+from .checks import check_metric, check_scores, check_trainer, warn_of_emulated_bf16
 from .finish import draw_tables, finish_run, vector_digests
 from .graphs import PADDED_TO, GraphedSteps, check_cuda_graphs
 from .sampler import LengthGroupedTraining, SequentialEvaluation
@@ -117,11 +115,13 @@ def start(
     """
     given = {name: value for part in flags for name, value in vars(part).items()}
     arguments = {**given, **args.to_dict()}
-    _check_metric(args, task.metrics)
-    _check_trainer(args)
+    check_metric(args, task.metrics)
+    check_trainer(args)
+    if given.get("cuda_graphs"):
+        check_cuda_graphs(args, twins=bool(given.get("twin_seeds")))
     _prepare_reports(args)
     choose_threads(args)
-    _warn_of_emulated_bf16(args)
+    warn_of_emulated_bf16(args)
     state = prepare_run_folder(
         str(args.output_dir),
         args.resume_from_checkpoint,
@@ -171,76 +171,6 @@ def _prepare_reports(args: TrainingArguments) -> None:
         args.project = "hf_embinit" if args.project == "huggingface" else args.project
 
 
-def _check_metric(args: TrainingArguments, measured: Iterable[str]) -> None:
-    """Raises `InvalidArgumentError` for a metric that no evaluation will have."""
-    names = dict.fromkeys(["loss", *measured])
-    metric = str(args.metric_for_best_model).removeprefix("eval_")
-    if args.load_best_model_at_end and metric not in names:
-        known = ", ".join(names)
-        raise InvalidArgumentError(f"--metric_for_best_model {metric}: not measured here; known: {known}")
-
-
-def _check_scores(args: TrainingArguments, data: TaskData) -> None:
-    """Raises `InvalidArgumentError` for a best epoch by what these data are not scored by."""
-    _check_metric(args, data.measured)
-    if args.prediction_loss_only and data.compute_metrics is not None:
-        raise InvalidArgumentError("--prediction_loss_only True: what is scored here is more than the loss")
-    if args.label_smoothing_factor and data.not_smoothed:
-        raise InvalidArgumentError(
-            f"--label_smoothing_factor {args.label_smoothing_factor}: {data.not_smoothed}; leave the flag out"
-        )
-    if data.generates and not getattr(args, "predict_with_generate", True):
-        raise InvalidArgumentError("--predict_with_generate False: what is scored here is generated text")
-
-
-def _check_trainer(args: TrainingArguments) -> None:
-    """Raises `InvalidArgumentError` for what the Trainer would refuse after data and model were made."""
-    if args.fsdp and args.world_size == 1:
-        raise InvalidArgumentError(
-            "--fsdp shards a model over processes, and this is one: start the recipe by `accelerate launch "
-            "--num_processes 2`, or leave the flag out"
-        )
-    if args.fp16 and args.device.type == "cpu":
-        raise InvalidArgumentError(
-            "--fp16 on a CPU: transformers would train in float32 without a word; use --bf16, or leave the "
-            "flag out"
-        )
-    by_steps = args.eval_strategy == args.save_strategy == "steps"
-    if args.load_best_model_at_end and by_steps and args.save_steps != args.eval_steps:
-        raise InvalidArgumentError(
-            f"--save_steps {args.save_steps} with --eval_steps {args.eval_steps}: the best evaluation may be "
-            "at a step that was not saved; give both one number, or --load_best_model_at_end False"
-        )
-    if args.use_liger_kernel and not is_liger_kernel_available():
-        raise InvalidArgumentError("--use_liger_kernel: `pip install liger-kernel`, or leave the flag out")
-    if (generation := getattr(args, "generation_config", None)) is not None:
-        try:
-            GenerationConfig.from_pretrained(generation)
-        except OSError as error:
-            said = str(error).partition("\n")[0]
-            raise InvalidArgumentError(f"--generation_config {generation}: {said}") from None
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    kind, options = args.lr_scheduler_type, args.to_dict()["lr_scheduler_kwargs"] or {}
-    try:
-        get_scheduler(kind, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"--lr_scheduler_type {getattr(kind, 'value', kind)}, --lr_scheduler_kwargs {options}: {error}"
-        ) from None
-
-
-def _warn_of_emulated_bf16(args: TrainingArguments) -> None:
-    """Says so when `--bf16` would be computed without instructions for it: on an AMD EPYC with AVX2 alone, a
-    product of bfloat16 matrices takes 30 times as long as one of float32."""
-    cpu = torch.cpu.get_capabilities() if args.bf16 and args.device.type == "cpu" else {}
-    if cpu.get("architecture") == "x86_64" and not (cpu.get("avx512_bf16") or cpu.get("amx_bf16")):
-        logger.warning(
-            "--bf16: this CPU (%s) has no instructions for bfloat16, so training will be many times slower "
-            "than in float32; leave the flag out",
-            cpu.get("cpu_name"),
-        )
-
-
 def choose_threads(args: TrainingArguments, parameters: int = 0) -> None:
     """Sets one thread for a model of few parameters on a CPU, where several would wait for each other.
 
@@ -266,11 +196,9 @@ def run(
     """
     models = {"": models} if isinstance(models, PreTrainedModel) else models
     first, args = next(iter(models.values())), run.args
-    _check_scores(args, data)
+    check_scores(args, data)
     parameters = first.num_parameters()
     choose_threads(args, parameters)
-    if run.arguments.get("cuda_graphs"):
-        check_cuda_graphs(args, len(models))
     if data.generates:
         for model in models.values():
             _keep_generation(model, args)

@@ -4,9 +4,10 @@
 
 Needs Multi30k in HF_EMBINIT_DATA. The recipe's data, collator, model, settings and Trainer. First two models
 of one seed without dropout, in float32, one with its steps as graphs: prints the largest difference of a
-step's loss, in the first ten steps and in all. (Sums are in another order, and Adam makes 1e-6 grow: on a CPU,
-with the same two ways to sum, to 3e-6 in ten steps and 4e-3 in forty.) Then, with dropout and TF32, the median
-time of a step of both on the same batches, and the ratio. Ends with 1 when the first ten differ by over 1e-3.
+step's loss, in the first ten steps and in all. (Sums are in another order, and Adam makes 1e-6 grow: on a
+CPU, with the same two ways to sum, to 3e-6 in ten steps and 4e-3 in forty.) Then, with dropout and TF32, the
+median time of a step of both on the same batches, and the ratio. Ends with 1 when the first ten differ by
+more than 1e-3.
 """
 
 from __future__ import annotations

@@ -567,10 +567,29 @@ def test_half_the_length_harms_trained_multi30k(init, bleu_told, quoted):
         )
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_what_a_fifth_of_the_length_does_to_random_rows_on_multi30k(trained):
+    told = {}
+    for metric in ("test_bleu_tokenized", "validation_loss"):
+        low, mean, high = lost_by_shortening(
+            "xavier", None, trained=trained, to=0.2, data="multi30k", metric=metric,
+            tf32=(0.2, 1.0) if trained else (0.2,),
+        )  # fmt: skip
+        told[metric] = (mean, low, high) if trained else (-mean, -high, -low)
+    bleu, loss = told["test_bleu_tokenized"], told["validation_loss"]
+    if trained:
+        loss = (-loss[0], -loss[2], -loss[1])
+        said = "it loses {:.2f} BLEU ({:.2f} to {:.2f}) and {:.3f} nats ({:.3f} to {:.3f}), with"
+    else:
+        said = "+{:.2f} over paired seeds ({:.2f} to {:.2f}), and in loss {:.3f} nats ({:.3f} to {:.3f});"
+    assert said.format(*bleu, *loss) in pages()
+
+
 def lost_by_shortening(
-    init, options, *, trained, to, since=1.0, data="captions", metric="test_bleu_tokenized", seeds=3
+    init, options, *, trained, to, since=1.0, data="captions", metric="test_bleu_tokenized", seeds=3, tf32=()
 ):
-    """The t interval and the mean of what is lost in BLEU, over seeds: low, mean, high."""
+    """The t interval and the mean of what is lost in BLEU, over seeds: low, mean, high. `tf32` are the
+    factors whose runs were on a GPU."""
     runs, scores = COMMITTED.parent / "reproduce" / "runs" / "translate", {since: {}, to: {}}
     for file in runs.glob(f"{data}-words-{init}-seed*/results.json"):
         record = json.loads(file.read_text(encoding="utf-8"))
@@ -578,7 +597,8 @@ def lost_by_shortening(
         if data == "multi30k" and (given["num_train_epochs"] != 20 or given["max_steps"] != -1):
             continue
         sines = given["position_encoding"] == "sinusoidal" and given.get("position_scale", 1.0) in scores
-        if sines and given["freeze_embeddings"] != trained and given["init_options"] == options:
+        here = bool(given.get("tf32")) == (given.get("position_scale", 1.0) in tf32)
+        if here and sines and given["freeze_embeddings"] != trained and given["init_options"] == options:
             scores[given.get("position_scale", 1.0)][record["seed"]] = record["metrics"][metric]
     lost = [scores[since][seed] - score for seed, score in scores[to].items()]
     assert len(lost) == seeds

@@ -35,7 +35,7 @@ from hf_embinit.tasks.data import first_samples
 from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
 from hf_embinit.tasks.spec import given_vectors
 from hf_embinit.tasks.translation import preset as translation_preset
-from hf_embinit.training import loop
+from hf_embinit.training import checks
 
 GLUE = ("sst2", "mnli", "cola", "mrpc", "qnli", "qqp", "rte", "stsb", "wnli")
 
@@ -242,7 +242,7 @@ def test_numbers_are_not_smoothed(tmp_path) -> None:
     task, texts = load_classification(str(tmp_path))
     data = ClassificationData(task, texts, tiny_tokenizers.tokenizer("wordpiece"), max_length=8)
     with pytest.raises(InvalidArgumentError, match=r"--label_smoothing_factor 0.1: the labels are numbers"):
-        loop._check_scores(args, data)
+        checks.check_scores(args, data)
 
 
 def test_text_columns_are_named_or_found(tmp_path) -> None:

@@ -9,9 +9,10 @@ from transformers import Seq2SeqTrainingArguments, set_seed
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from hf_embinit.tasks.translation import PairCollator
+from hf_embinit.tasks.translation import TASK, PairCollator
 from hf_embinit.training import graphs
-from hf_embinit.training.loop import GeneratingTrainer
+from hf_embinit.training.loop import GeneratingTrainer, start
+from hf_embinit.training.shared_arguments import StepArguments
 
 
 class Padder:
@@ -113,14 +114,43 @@ def test_replayed_steps_train_as_the_trainers_own(tmp_path, monkeypatch, frozen)
     assert losses[-1] < losses[0]
 
 
+class OnGpu:
+    """Arguments of a run as on a GPU."""
+
+    def __init__(self, args, **changed):
+        self.args, self.changed = (
+            args,
+            {"device": torch.device("cuda"), "n_gpu": 1, "world_size": 1} | changed,
+        )
+
+    def __getattr__(self, name):
+        return self.changed[name] if name in self.changed else getattr(self.args, name)
+
+
 @pytest.mark.parametrize(
-    ("flags", "models", "named"),
+    ("changed", "twins", "named"),
     [
-        ({}, 1, "no CUDA GPU"),
-        ({"gradient_accumulation_steps": 2}, 1, "no CUDA GPU|accumulation"),
+        ({"device": torch.device("cpu")}, False, "needs a CUDA GPU, and this run is on cpu"),
+        ({"n_gpu": 2}, False, "one GPU: set CUDA_VISIBLE_DEVICES"),
+        ({"world_size": 2}, False, "one GPU"),
+        ({"gradient_accumulation_steps": 2}, False, "--gradient_accumulation_steps 2: leave one"),
+        ({"fp16": True}, False, "--fp16"),
+        ({"torch_compile": True}, False, "--torch_compile"),
+        ({"gradient_checkpointing": True}, False, "--gradient_checkpointing"),
+        ({}, True, "--twin_seeds"),
     ],
 )
-def test_what_cannot_be_captured_is_refused(tmp_path, flags, models, named):
-    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, report_to=[], **flags)
-    with pytest.raises(InvalidArgumentError, match=f"--cuda_graphs with .*({named})"):
-        graphs.check_cuda_graphs(args, models)
+def test_what_cannot_be_captured_is_refused(tmp_path, changed, twins, named):
+    args = Seq2SeqTrainingArguments(str(tmp_path), use_cpu=True, report_to=[])
+    graphs.check_cuda_graphs(OnGpu(args))
+    with pytest.raises(InvalidArgumentError, match=f"--cuda_graphs .*{named}"):
+        graphs.check_cuda_graphs(OnGpu(args, **changed), twins=twins)
+
+
+def test_the_recipe_refuses_it_before_any_work(tmp_path):
+    args = Seq2SeqTrainingArguments(str(tmp_path / "run"), use_cpu=True, report_to=[])
+    with pytest.raises(InvalidArgumentError, match="needs a CUDA GPU"):
+        start(
+            TASK, args, StepArguments(cuda_graphs=True), dataset="captions", init="xavier", tokenizer="words"
+        )
+    assert not (tmp_path / "run").exists()

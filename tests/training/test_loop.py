@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast, TrainingArguments
 from hf_embinit.errors import InvalidArgumentError, RunFolderError
 from hf_embinit.records import unlock_folder
 from hf_embinit.tasks import get_task
-from hf_embinit.training import loop
+from hf_embinit.training import checks, loop
 from hf_embinit.training.callbacks import tracker_links
 from hf_embinit.training.shared_arguments import BY_LOSS, every_epoch
 
@@ -39,7 +39,7 @@ def test_bfloat16_that_a_cpu_only_emulates_is_said(
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
     args = TrainingArguments(output_dir=str(tmp_path), use_cpu=True, bf16=bf16, report_to=[])
     with caplog.at_level(logging.WARNING):
-        loop._warn_of_emulated_bf16(args)
+        checks.warn_of_emulated_bf16(args)
     assert ("--bf16" in caplog.text) is warned
 
 
