@@ -289,6 +289,8 @@ def check_quoted(table: str, task: str, difference: str, told: str, quoted: str)
         ("magnitude", "STS-B", "variance - clean", "", "-0.056 (-0.117 to 0.005)"),
         ("magnitude", "MRPC", "magnitude - clean", "", "+0.001 (-0.001 to 0.003)"),
         ("magnitude", "STS-B", "magnitude - clean", "", "-0.062 (-0.147 to 0.023)"),
+        ("magnitude", "WNLI", "variance - clean", "", "-0.005 for both (-0.025 to 0.016)"),
+        ("magnitude", "WNLI", "magnitude - clean", "", "-0.005 for both (-0.025 to 0.016)"),
     ],
 )
 def test_embeddings_and_layers_changed_say_what_the_page_says(table, task, difference, told, quoted) -> None:

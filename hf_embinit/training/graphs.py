@@ -18,6 +18,8 @@ PADDED_TO = 8
 _MAX_GRAPHS = 128
 """Shapes beyond these are stepped through as they are: a graph holds a gradient of every parameter."""
 
+_ITEMS = "num_items_in_batch"
+
 Inputs = dict[str, Tensor]
 
 
@@ -66,54 +68,56 @@ class _Step:
         return self.loss
 
 
-class GraphedSteps:
-    """Mixin for a `Trainer`: with `cuda_graphs` set, a step is captured at the second batch of a shape, and
-    replayed from then on.
+class StepGraphs:
+    """The captured steps of a run, by the shape of their batch.
 
-    All graphs share their memory: what one writes, gradients included, is read before the next is replayed.
-    Dropout draws new masks in every replay. A batch of anything but tensors is not captured.
+    A step is captured at the second batch of a shape, and replayed from then on. All graphs share their
+    memory: what one writes, gradients included, is read before the next is replayed. Dropout draws new masks
+    in every replay.
     """
 
-    cuda_graphs = False
+    def __init__(self) -> None:
+        self.captured: dict[Any, _Step] = {}
+        self._seen: Counter[Any] = Counter()
+        self._pool: Any = None
+
+    def step(
+        self, plain: Callable[..., Tensor], model: nn.Module, inputs: Inputs, items: Tensor | int | None
+    ) -> Tensor:
+        """The loss of `plain(model, inputs, items)`, the Trainer's step, with gradients in the parameters."""
+        if not all(isinstance(value, Tensor) for value in inputs.values()):
+            return plain(model, inputs, items)
+        batch = dict(inputs)
+        if items is not None:
+            batch[_ITEMS] = torch.as_tensor(items, device=next(iter(inputs.values())).device)
+        shape = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
+        if shape not in self.captured:
+            self._seen[shape] += 1
+            if self._seen[shape] == 1 or len(self.captured) == _MAX_GRAPHS:
+                return plain(model, inputs, items)
+
+            def step(static: Inputs) -> Tensor:
+                given = dict(static)
+                count = given.pop(_ITEMS, None)
+                return plain(model, given, count)
+
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            model.zero_grad()  # gradients are the graph's own
+            self.captured[shape] = _Step(model, batch, step, self._pool)
+        return self.captured[shape](batch)
+
+
+class GraphedSteps:
+    """Mixin for a `Trainer` whose steps are replayed where it has `graphs`."""
+
+    graphs: StepGraphs | None = None
 
     def training_step(
         self, model: nn.Module, inputs: Mapping[str, Any], num_items_in_batch: Tensor | int | None = None
     ) -> Tensor:
         """The Trainer's step: the loss, with gradients in the parameters."""
-        if not self.cuda_graphs:
-            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
-        ready: Inputs = self._prepare_inputs(inputs)  # type: ignore[attr-defined]
-        items = torch.as_tensor(-1 if num_items_in_batch is None else num_items_in_batch)
-        batch = {**ready, "": items.to(self.args.device)}  # type: ignore[attr-defined]
-        if not all(isinstance(value, Tensor) for value in batch.values()):
-            return super().training_step(model, inputs, num_items_in_batch)  # type: ignore[misc]
-        shape = tuple((name, tensor.shape, tensor.dtype) for name, tensor in batch.items())
-        if (captured := self._captured.get(shape)) is not None:
-            return captured(batch)
-        self._seen[shape] += 1
-        if self._seen[shape] == 1 or len(self._captured) == _MAX_GRAPHS:
-            return super().training_step(model, ready, num_items_in_batch)  # type: ignore[misc]
-        bare = super().training_step  # type: ignore[misc]
-
-        def step(static: Inputs) -> Tensor:
-            given = {name: tensor for name, tensor in static.items() if name}
-            loss: Tensor = bare(model, given, None if num_items_in_batch is None else static[""])
-            return loss
-
-        model.zero_grad()  # gradients are the graph's own
-        self._captured[shape] = _Step(model, batch, step, self._pool)
-        return self._captured[shape](batch)
-
-    @property
-    def _captured(self) -> dict[Any, _Step]:
-        return self.__dict__.setdefault("_captured_steps", {})
-
-    @property
-    def _seen(self) -> Counter[Any]:
-        return self.__dict__.setdefault("_seen_shapes", Counter())
-
-    @property
-    def _pool(self) -> Any:
-        if "_graph_pool" not in self.__dict__:
-            self.__dict__["_graph_pool"] = torch.cuda.graph_pool_handle()
-        return self.__dict__["_graph_pool"]
+        plain: Callable[..., Tensor] = super().training_step  # type: ignore[misc]
+        if self.graphs is None:
+            return plain(model, inputs, num_items_in_batch)
+        ready = self._prepare_inputs(inputs)  # type: ignore[attr-defined]
+        return self.graphs.step(plain, model, ready, num_items_in_batch)

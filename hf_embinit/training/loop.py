@@ -59,7 +59,7 @@ from .callbacks import (
 )
 from .checks import check_metric, check_scores, check_trainer, warn_of_emulated_bf16
 from .finish import draw_tables, finish_run, vector_digests
-from .graphs import PADDED_TO, GraphedSteps, check_cuda_graphs
+from .graphs import PADDED_TO, GraphedSteps, StepGraphs, check_cuda_graphs
 from .sampler import LengthGroupedTraining, SequentialEvaluation
 
 logger = logging.getLogger(__name__)
@@ -297,7 +297,7 @@ def _trainer(run: Run, data: TaskData, module: Any, tokenizer: Any) -> Trainer:
         compute_metrics=data.compute_metrics,
         callbacks=[*data.callbacks, EpochClock(), CheckpointDigests()],
     )
-    trainer.cuda_graphs = graphed
+    trainer.graphs = StepGraphs() if graphed else None
     keep_checkpoints_whole(trainer)
     return trainer
 

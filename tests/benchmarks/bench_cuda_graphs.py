@@ -28,7 +28,7 @@ from hf_embinit.models import (
     VanillaTransformerTokenizer,
 )
 from hf_embinit.tasks.translation import PairCollator, encode_pairs, load_translation
-from hf_embinit.training.graphs import PADDED_TO
+from hf_embinit.training.graphs import PADDED_TO, StepGraphs
 from hf_embinit.training.loop import GeneratingTrainer
 
 
@@ -85,9 +85,9 @@ def train(tokenizer, data, *, graphs: bool, steps: int, dropout: float, tf32: bo
             data_collator=PairCollator(tokenizer, model=model, pad_to_multiple_of=PADDED_TO),
             callbacks=[clock],
         )
-        trainer.cuda_graphs = graphs
+        trainer.graphs = StepGraphs() if graphs else None
         trainer.train()
-    return clock, len(trainer._captured)
+    return clock, len(trainer.graphs.captured) if graphs else 0
 
 
 def main() -> None:

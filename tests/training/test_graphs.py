@@ -94,7 +94,7 @@ def trained(tmp_path, monkeypatch, *, cuda_graphs: bool, frozen: bool):
         train_dataset=pairs(100),
         data_collator=collator,
     )
-    trainer.cuda_graphs = cuda_graphs
+    trainer.graphs = graphs.StepGraphs() if cuda_graphs else None
     trainer.train()
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     return model, losses, trainer, len(replays)
@@ -105,9 +105,9 @@ def test_replayed_steps_train_as_the_trainers_own(tmp_path, monkeypatch, frozen)
     ours, losses, trainer, replays = trained(tmp_path, monkeypatch, cuda_graphs=True, frozen=frozen)
     plain, expected, _, none = trained(tmp_path, monkeypatch, cuda_graphs=False, frozen=frozen)
     assert none == 0 and replays > 20, "steps were not replayed"
-    assert 2 <= len(trainer._captured) <= 12 < trainer.state.global_step
+    assert 2 <= len(trainer.graphs.captured) <= 12 < trainer.state.global_step
     trainable = sum(p.requires_grad for p in ours.parameters())
-    assert {len(step.gradients) for step in trainer._captured.values()} == {trainable}
+    assert {len(step.gradients) for step in trainer.graphs.captured.values()} == {trainable}
     assert losses == pytest.approx(expected, rel=1e-5)
     for (name, a), b in zip(ours.named_parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=name)
