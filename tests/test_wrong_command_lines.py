@@ -191,6 +191,7 @@ hf-embinit surgery model + --output_dir o | surgery '+': expected a name
 RECIPES = """
 translate.py --initt glove | unknown argument '--initt'. Did you mean: --init?
 translate.py --init glove --no_cuda | '--no_cuda' is an argument of transformers 4: use --use_cpu now
+translate.py --dataset captions --cuda_graphs --output_dir o | --cuda_graphs needs a CUDA GPU, and this run is
 classify.py --logging-dir=logs | use the environment variable TENSORBOARD_LOGGING_DIR now
 translate.py --init glvoe --output_dir o | Unknown init 'glvoe'. Did you mean: glove
 translate.py --init xavier --vectors vectors.txt --output_dir o | --vectors 'vectors.txt' is given, but --init

@@ -310,7 +310,10 @@ def load_pretrained(auto: Any, name: str, flag: str, **options: Any) -> Any:
             elif Path(name).is_file():
                 why = "is a file: give the folder that it is in"
             elif offline:
-                why = "is no folder here, the Hub is out of reach and it is not in the local cache"
+                why = (
+                    "is no folder here, the Hub is out of reach and it is not in the local cache, where "
+                    f"`hf download {name}` puts it"
+                )
             else:
                 why = f"is no folder here and could not be loaded from the Hub: {reason(error)}"
             if options.get("use_safetensors"):
