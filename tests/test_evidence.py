@@ -604,6 +604,15 @@ def test_five_seeds_on_a_gpu_are_as_the_page_says() -> None:
     low, high = t_interval(apart)
     assert f"have {mean:.1f} ({sd:.1f}), best in epochs {min(best):.0f} to {max(best):.0f}: nearer" in PAGE
     assert f"in bfloat16 ({statistics.fmean(apart):.1f}, {low:.1f} to {high:.1f})" in PAGE
+    guide = (ROOT / "hf_embinit" / "guides" / "table1-on-a-gpu.md").read_text(encoding="utf-8")
+    guide = " ".join(guide.split())
+    taken = [
+        record["runtime"]["train_seconds"]
+        for name, record in RECORDS.items()
+        if "translate/multi30k" in name and record["runtime"]["device"] == "NVIDIA H200"
+    ]
+    assert len(taken) == 13 and f"{min(taken):.0f} to {max(taken):.0f} seconds of training each" in guide
+    assert f"Their BLEU is {mean:.1f} ({sd:.1f})" in guide
 
 
 def test_the_pairs_of_the_papers_width_are_as_their_page_says() -> None:
