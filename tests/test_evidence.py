@@ -580,6 +580,18 @@ def test_the_curve_of_three_wide_pairs_is_as_the_pages_say() -> None:
         f"and by {told(match(16000, 'output_inner_product')).replace(' (', '% at the last (')}.",
     ):
         assert said in page
+    ends = [record["metrics"] for record in butterfly_pairs()["wide"]]
+    first, hundred = (
+        100 * statistics.fmean(end[f"knn_input_euclidean_k{k}"] for end in ends) for k in (1, 100)
+    )
+    assert f"By distance it is {first:.1f}% at K = 1 and {hundred:.1f}% at K = 100;" in page
+    train, validation = (
+        statistics.fmean(v for c in curves for k, v in c[16000].items() if k.startswith(f"{split}_loss_seed"))
+        for split in ("train", "validation")
+    )
+    assert f"it is {train:.1f} nats, where validation loss is {validation:.1f}." in page
+    seconds = [record["runtime"]["train_seconds"] for record in butterfly_pairs()["wide"]]
+    assert "330 seconds of training a pair" in page and all(327 < taken < 333 for taken in seconds)
     assert f"{peak.replace(' (', '% (95% t interval ')[:-1]}; the paper 26%, near 3,000), and" in PAGE
     assert f"and {fallen.replace(' (', ' lower at the last step (')}." in PAGE
     low, high = perplexity(6813), perplexity(16000).replace(" (", " at the last (")
