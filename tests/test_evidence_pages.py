@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from builders import ROOT
+from builders.committed_records import RESULTS, multi30k_runs
 
 from hf_embinit.studies.comparisons import t_interval
 
-RESULTS = ROOT / "recipes" / "results"
 SEEDS = range(1, 6)
 
 
@@ -85,15 +84,8 @@ def test_glove_xavier_leads_multi30k_early(field: str, told: list[int], quoted: 
 
 def multi30k(init: str, field: str) -> list[list[float]]:
     """A measure of Table 1's Multi30k after each of 20 epochs, one run a seed."""
-    found: dict[int, list[float]] = {}
-    for path in sorted((RESULTS / "reproduce" / "runs" / "translate").glob(f"multi30k-words-{init}-seed*")):
-        record = json.loads(Path(path, "results.json").read_text(encoding="utf-8"))
-        given = record["arguments"]
-        plain = given.get("position_scale") in (None, 1) and given["position_encoding"] == "sinusoidal"
-        plain = plain and not given.get("cuda_graphs")  # Table 1 is of CPUs
-        if plain and not given.get("freeze_embeddings") and len(record["history"]) == 20:
-            found[record["seed"]] = [line[field] for line in record["history"]]
-    return [found[seed] for seed in (1, 2, 3)]
+    runs = multi30k_runs(init)
+    return [[line[field] for line in runs[seed]["history"]] for seed in (1, 2, 3)]
 
 
 def test_zhangs_tables_share_their_differences() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from builders import ROOT
+from builders.committed_records import multi30k_runs
 
 from hf_embinit import list_initializers
 from hf_embinit.__main__ import COMMANDS, _parser
@@ -121,31 +122,15 @@ def test_the_findings_are_those_of_the_records() -> None:
     assert shown["captions"] == tuple(of(captions, "test_bleu", init, 1) for init in trained)
     new, key = records("expand_vocab-stories260K-distinct"), "validation_bits_per_byte"
     assert shown["50 new tokens in stories260K"] == tuple(of(new, key, i, 2) for i in ("default", "mean"))
-    whole = multi30k_of_20_epochs()
-    runs = [record for by_seed in whole.values() for record in by_seed.values()]
+    runs = [record for init in trained for record in multi30k_runs(init).values()]
     assert shown["Multi30k"] == tuple(of(runs, "test_bleu_tokenized", init, 1) for init in trained)
-
-
-def multi30k_of_20_epochs() -> dict[str, dict[int, dict]]:
-    """The plain runs of the paper's length on CPUs, by initialiser and seed."""
-    found: dict[str, dict[int, dict]] = defaultdict(dict)
-    for path in (ROOT / "recipes/results/reproduce/runs/translate").glob("multi30k-words-*/results.json"):
-        record = json.loads(path.read_text(encoding="utf-8"))
-        arguments = record["arguments"]
-        plain = not arguments["freeze_embeddings"] and arguments["position_encoding"] == "sinusoidal"
-        plain = plain and not arguments.get("init_options") and arguments.get("position_scale", 1.0) == 1.0
-        plain = plain and not arguments.get("cuda_graphs")
-        if plain and arguments["num_train_epochs"] == 20 and record["best_epoch"] > 1:
-            assert record["seed"] not in found[record["init"]]
-            found[record["init"]][record["seed"]] = record
-    return found
 
 
 def paired(values: Callable[[dict], float]) -> tuple[float, float, float]:
     """`glove_xavier` - `xavier`: mean and 95% t interval over the seeds that both have."""
-    whole = multi30k_of_20_epochs()
-    assert set(whole["xavier"]) == set(whole["glove_xavier"]) == {1, 2, 3}
-    by_seed = [values(whole["glove_xavier"][s]) - values(whole["xavier"][s]) for s in (1, 2, 3)]
+    xavier, glove_xavier = multi30k_runs("xavier"), multi30k_runs("glove_xavier")
+    assert set(xavier) == set(glove_xavier) == {1, 2, 3}
+    by_seed = [values(glove_xavier[s]) - values(xavier[s]) for s in (1, 2, 3)]
     interval = t_interval(by_seed)
     assert interval is not None
     return statistics.fmean(by_seed), *interval
@@ -166,7 +151,7 @@ def test_what_is_told_on_multi30k_is_what_the_intervals_say() -> None:
     assert f"not told apart ({said(test).replace(' (', ', 95% t interval ')})" in README
     assert [low > 0 for _, low, _ in first] == [False, False, True, False, False]
     assert test[1] < 0 < test[2] < 1.4
-    for record in multi30k_of_20_epochs()["xavier"].values():
+    for record in multi30k_runs("xavier").values():
         assert abs(record["metrics"]["test_bleu_tokenized"] - 37.3) < 2
 
 

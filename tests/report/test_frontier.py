@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.committed_records import multi30k_scores, translations
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.report import FrontierArguments, measure_frontier
@@ -573,7 +574,7 @@ def test_what_a_fifth_of_the_length_does_to_random_rows_on_multi30k(trained):
     for metric in ("test_bleu_tokenized", "validation_loss"):
         low, mean, high = lost_by_shortening(
             "xavier", None, trained=trained, to=0.2, data="multi30k", metric=metric,
-            tf32=(0.2, 1.0) if trained else (0.2,),
+            gpu=(0.2, 1.0) if trained else (0.2,),
         )  # fmt: skip
         told[metric] = (mean, low, high) if trained else (-mean, -high, -low)
     bleu, loss = told["test_bleu_tokenized"], told["validation_loss"]
@@ -586,21 +587,14 @@ def test_what_a_fifth_of_the_length_does_to_random_rows_on_multi30k(trained):
 
 
 def test_random_rows_at_a_fifth_and_a_tenth_on_multi30k_are_as_the_page_says():
-    of = {}
-    for file in (COMMITTED.parent / "reproduce" / "runs" / "translate").glob("multi30k-*/results.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        given = record["arguments"]
-        sines = given["position_encoding"] == "sinusoidal" and not given.get("init_options")
-        if sines and given["num_train_epochs"] == 20 and given["max_steps"] == -1:
-            key = (record["init"], given["freeze_embeddings"], given.get("position_scale", 1.0))
-            of.setdefault((*key, bool(given.get("cuda_graphs"))), {})[record["seed"]] = record["metrics"]
-    bleu = {key: {s: m["test_bleu_tokenized"] for s, m in runs.items()} for key, runs in of.items()}
-    fifth, tenth = bleu["xavier", True, 0.2, True], bleu["xavier", True, 0.1, True]
-    behind = [bleu["glove_xavier", True, 1.0, False][seed] - fifth[seed] for seed in (1, 2, 3)]
+    bleu, loss = "test_bleu_tokenized", "validation_loss"
+    fifth, tenth = (multi30k_scores("xavier", bleu, frozen=True, scale=s, gpu=True) for s in (0.2, 0.1))
+    published = multi30k_scores("glove_xavier", bleu, frozen=True)
+    behind = [published[seed] - fifth[seed] for seed in (1, 2, 3)]
     low, high = t_interval(behind)
-    trained = bleu["xavier", False, 0.2, True].values()
-    cpu, gpu = of["xavier", False, 1.0, False], of["xavier", False, 1.0, True]
-    apart = statistics.fmean(gpu[seed]["validation_loss"] - cpu[seed]["validation_loss"] for seed in cpu)
+    trained = multi30k_scores("xavier", bleu, scale=0.2, gpu=True).values()
+    cpu, gpu = (multi30k_scores("xavier", loss, gpu=gpu) for gpu in (False, True))
+    apart = statistics.fmean(gpu[seed] - cpu[seed] for seed in cpu)
     assert all(tenth[seed] < fifth[seed] for seed in tenth) and sorted(tenth) == [1, 2]
     for said in (
         f"`xavier` has {statistics.fmean(fifth.values()):.1f} ({statistics.stdev(fifth.values()):.1f}) BLEU",
@@ -613,21 +607,15 @@ def test_random_rows_at_a_fifth_and_a_tenth_on_multi30k_are_as_the_page_says():
 
 
 def lost_by_shortening(
-    init, options, *, trained, to, since=1.0, data="captions", metric="test_bleu_tokenized", seeds=3, tf32=()
+    init, options, *, trained, to, since=1.0, data="captions", metric="test_bleu_tokenized", seeds=3, gpu=()
 ):
-    """The t interval and the mean of what is lost in BLEU, over seeds: low, mean, high. `tf32` are the
+    """The t interval and the mean of what is lost in BLEU, over seeds: low, mean, high. `gpu` are the
     factors whose runs were on a GPU."""
-    runs, scores = COMMITTED.parent / "reproduce" / "runs" / "translate", {since: {}, to: {}}
-    for file in runs.glob(f"{data}-words-{init}-seed*/results.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        given = record["arguments"]
-        if data == "multi30k" and (given["num_train_epochs"] != 20 or given["max_steps"] != -1):
-            continue
-        sines = given["position_encoding"] == "sinusoidal" and given.get("position_scale", 1.0) in scores
-        here = bool(given.get("tf32")) == (given.get("position_scale", 1.0) in tf32)
-        if here and sines and given["freeze_embeddings"] != trained and given["init_options"] == options:
-            scores[given.get("position_scale", 1.0)][record["seed"]] = record["metrics"][metric]
-    lost = [scores[since][seed] - score for seed, score in scores[to].items()]
+    longer, shorter = (
+        translations(data, init, options, frozen=not trained, scale=scale, gpu=scale in gpu)
+        for scale in (since, to)
+    )
+    lost = [longer[seed]["metrics"][metric] - run["metrics"][metric] for seed, run in shorter.items()]
     assert len(lost) == seeds
     low, high = t_interval(lost)
     return low, statistics.fmean(lost), high
