@@ -105,6 +105,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     """How the rows of the embedding tables were initialised: a list of events, kept with the checkpoint."""
 
     def __post_init__(self, **kwargs: Any) -> None:
+        kwargs = self._read_other_names(kwargs)
         if self.decoder_vocab_size is None:
             self.decoder_vocab_size = self.vocab_size
         if self.num_decoder_layers is None:
@@ -112,6 +113,30 @@ class VanillaTransformerConfig(PreTrainedConfig):
         if self.decoder_start_token_id is None:
             self.decoder_start_token_id = self.bos_token_id
         super().__post_init__(**kwargs)
+
+    def _read_other_names(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Sets the fields that BERT's and Bart's names stand for, and returns what is left of `given`.
+
+        Before the defaults that follow from them: `num_hidden_layers=2` is the decoder's depth as well.
+        """
+        fields = type(self).__dataclass_fields__
+        said = {
+            name: {name: getattr(self, name)}
+            for name in self.attribute_map.values()
+            if getattr(self, name) != fields[name].default
+        }
+        for other, name in self.attribute_map.items():
+            if other in given:
+                said.setdefault(name, {})[other] = given[other]
+        for name, values in said.items():
+            value, *more = values.values()
+            if any(another != value for another in more):
+                raise ValueError(
+                    f"{' and '.join(f'{k}={v!r}' for k, v in values.items())} are one field, {name}: "
+                    f"give it one value."
+                )
+            setattr(self, name, value)
+        return {key: value for key, value in given.items() if key not in self.attribute_map}
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
         """The config as the decoder sees it when the decoder alone is asked for: its layers and vocabulary.

@@ -27,6 +27,12 @@ def test_defaults_and_names_of_other_families():
     assert not plain.tie_word_embeddings and plain.scale_embeddings and plain.position_encoding_base == 10000
 
 
+@pytest.mark.parametrize("name", ["num_layers", "num_hidden_layers", "encoder_layers"])
+def test_the_decoder_is_as_deep_as_the_encoder_by_any_name(name):
+    assert VanillaTransformerConfig(**{name: 2}).num_decoder_layers == 2
+    assert VanillaTransformerConfig(**{name: 2, "decoder_layers": 4}).num_decoder_layers == 4
+
+
 def test_saved_and_loaded_with_its_events(tmp_path):
     events = [
         {"init": "glove_xavier", "seed": 3, "rows": [[0, 50]], "source": {"digest": "ab"}},
@@ -48,6 +54,12 @@ def test_saved_and_loaded_with_its_events(tmp_path):
         ({"num_heads": 7}, "d_model is 300, which num_heads=7 does not divide; .* does is 6"),
         ({"d_model": -300}, "d_model is -300; it must be at least 1"),
         ({"vocab_size": 0}, "vocab_size is 0; it must be at least 1"),
+        (
+            {"encoder_attention_heads": 4, "decoder_attention_heads": 6},
+            "encoder_attention_heads=4 and decoder_attention_heads=6 are one field, num_heads: give it one",
+        ),
+        ({"d_model": 64, "hidden_size": 128}, "d_model=64 and hidden_size=128 are one field, d_model"),
+        ({"hidden_size": "abc"}, "expected int, got str"),
         ({"num_decoder_layers": 0}, "num_decoder_layers is 0; it must be at least 1"),
         ({"vocab_size": "abc"}, "expected int, got str"),
         ({"dropout_rate": 1.0}, "dropout_rate is 1.0; it must be at least 0 and below 1"),
