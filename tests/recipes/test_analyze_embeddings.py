@@ -367,3 +367,23 @@ def test_the_order_of_the_rows_is_told_from_the_length_of_words() -> None:
     assert analysis.frequency(ordered)["by"] == "rows"
     by_alphabet = spaces.Space("a", "a", "a", "words", sorted(words), matrix, 400)
     assert analysis.frequency(by_alphabet)["by"] is None
+
+
+@pytest.mark.parametrize(("sd", "as_it_is", "moved", "told"), [
+    (0.4, 1.0, 0.9, "narrower than random rows"),
+    (0.4, 1.0, 1.0, ""),
+    (9.0, 0.3, 1.0, ""),
+    (1.0, 0.8, 1.0, "the order of words decides"),
+    (1.0, 1.0, 1.0, ""),
+])  # fmt: skip
+def test_the_advice_is_weighed_against_its_own_numbers(sd, as_it_is, moved, told) -> None:
+    shape = {"num_embeddings": 50, "embedding_dim": 16}
+    values = {"table": shape, "sd_over_xavier": sd, "scaled_sd_over_positions": sd}
+    curves = {
+        init: [{"num_positions": 64, "position_accuracy_in_sum": accuracy}]
+        for init, accuracy in (("pretrained", as_it_is), ("pretrained_xavier", moved))
+    }
+    space = {"statistics_in_corpus": None, "statistics": values, "absorption": curves}
+    line = wording.headline("a", space, None)
+    more = line.split("after `pretrained_xavier`.")[1]
+    assert told in more and bool(told) == bool(more)
