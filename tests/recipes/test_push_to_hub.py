@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 from builders import ROOT
-from builders.loopback_hub import Hub
+from builders.loopback_hub import Client, Hub
+from builders.recipes import Done
 from builders.run_folders import run_folder
 from safetensors.torch import load, load_file
 
@@ -30,26 +29,43 @@ SMALL = {
 }
 
 
-def recipe(
-    hub: Hub, folder: Path, name: str, token: str | None, **flags: object
-) -> subprocess.CompletedProcess[str]:
+STARTED = """
+import contextlib, io, json, os, runpy, sys
+from unittest.mock import patch
+
+out, err, status = io.StringIO(), io.StringIO(), 0
+os.chdir(root)
+with (
+    patch.dict(os.environ, {"HF_TOKEN": token}),
+    patch.object(sys, "argv", [path, settings]),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(err),
+):
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except SystemExit as end:
+        status = end.code
+print(json.dumps([status, out.getvalue(), err.getvalue()]))
+"""
+
+
+def recipe(client: Client, folder: Path, name: str, token: str = "hf_writer", **flags: object) -> Done:
+    """A recipe in the client's process, by `token`."""
     settings = folder / "settings.json"
     settings.write_text(json.dumps(flags))
-    return subprocess.run(
-        [sys.executable, str(ROOT / "recipes" / name), str(settings)],
-        env=hub.environment(folder / "cache", token),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    path = str(ROOT / "recipes" / name)
+    printed = client.run(STARTED, root=str(ROOT), path=path, settings=str(settings), token=token)
+    status, out, err = json.loads(printed)
+    if isinstance(status, str):  # what the interpreter does with it
+        return Done(1, out, err + status)
+    return Done(status or 0, out, err)
 
 
-def test_a_translation_run_is_published(hub: Hub, tmp_path: Path) -> None:
+def test_a_translation_run_is_published(hub: Hub, writer: Client, tmp_path: Path) -> None:
     small = {"max_predict_samples": 8, "max_target_length": 12, "min_frequency": 1}
     name = {"hub_model_id": "user/translated", "hub_private_repo": True}
     run = {**SMALL, **small, "output_dir": str(tmp_path / "run")}
-    done = recipe(hub, tmp_path, "translate.py", "hf_writer", **run, **name)
+    done = recipe(writer, tmp_path, "translate.py", **run, **name)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{hub.url}/user/translated" in done.stdout and "revision='init'" in done.stdout
     repository = hub.repository("user/translated")
@@ -61,19 +77,19 @@ def test_a_translation_run_is_published(hub: Hub, tmp_path: Path) -> None:
     assert not any(name.startswith("checkpoint") for name in files) and "training_args.bin" not in files
 
 
-def test_it_is_refused_before_any_work(hub: Hub, tmp_path: Path) -> None:
+def test_it_is_refused_before_any_work(hub: Hub, writer: Client, tmp_path: Path) -> None:
     made = set(hub.repositories)
     run = {**SMALL, "output_dir": str(tmp_path / "run"), "hub_model_id": "user/never"}
-    done = recipe(hub, tmp_path, "classify.py", "hf_reader", **run)
+    done = recipe(writer, tmp_path, "classify.py", "hf_reader", **run)
     assert done.returncode == 1 and "may only read" in done.stderr and "Traceback" not in done.stderr
     assert set(hub.repositories) == made and not (tmp_path / "run" / "init").exists()
 
 
-def test_trained_vectors_are_published(hub: Hub, tmp_path: Path) -> None:
+def test_trained_vectors_are_published(hub: Hub, writer: Client, tmp_path: Path) -> None:
     output = tmp_path / "captions.txt"
     small = {"corpus": ["captions:de"], "language": "de", "output": str(output), "dim": 4, "epochs": 1}
     name = {"push_to_hub": True, "hub_model_id": "user/vectors"}
-    done = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **small, **name)
+    done = recipe(writer, tmp_path, "train_vectors.py", **small, **name)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{hub.url}/user/vectors" in done.stdout
     files = hub.repository("user/vectors").files()
@@ -83,24 +99,24 @@ def test_trained_vectors_are_published(hub: Hub, tmp_path: Path) -> None:
         w: i for i, w in enumerate(written.tokens)
     }
 
-    again = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **small, **name)
+    again = recipe(writer, tmp_path, "train_vectors.py", **small, **name)
     assert again.returncode == 0, again.stderr[-3000:]  # the same vectors: nothing new is sent
     before = hub.repository("user/vectors").files()
     small |= {"dim": 5, "output": str(tmp_path / "other.txt")}
-    other = recipe(hub, tmp_path, "train_vectors.py", "hf_writer", **small, **name)
+    other = recipe(writer, tmp_path, "train_vectors.py", **small, **name)
     assert other.returncode == 1 and "user/vectors is taken" in other.stderr, other.stderr[-2000:]
     assert "tokenizing" not in other.stderr, "it is asked before the work"
     assert hub.repository("user/vectors").files() == before
 
 
-def test_a_pickled_model_is_refused_unless_asked_for(hub: Hub, tmp_path: Path) -> None:
+def test_a_pickled_model_is_refused_unless_asked_for(hub: Hub, writer: Client, tmp_path: Path) -> None:
     run_folder(tmp_path / "gpt2", "gpt2")
     weights = load_file(tmp_path / "gpt2" / "model.safetensors")
     (tmp_path / "gpt2" / "model.safetensors").unlink()
     torch.save(weights, tmp_path / "gpt2" / "pytorch_model.bin")
     hub.add_folder("user/pickled", tmp_path / "gpt2")
     run = {"model": "user/pickled", "output_dir": str(tmp_path / "run"), "max_steps": 1, "inits": ["mean"]}
-    done = recipe(hub, tmp_path, "expand_vocab.py", None, **run)
+    done = recipe(writer, tmp_path, "expand_vocab.py", **run)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "--model user/pickled" in done.stderr and "--allow_pickle" in done.stderr
     assert "pytorch_model.bin" not in hub.downloads
