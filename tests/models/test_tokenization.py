@@ -447,17 +447,6 @@ class TestMulti30k:
             assert same > 0.99, f"{side}: {same:.4f} of the texts come back as they were"
 
 
-@pytest.mark.parametrize(("tokenizer", "types"), [("words", 13435), ("bert-base-uncased", 11311)])
-class TestSST2:
-    pytestmark = needs_data
-
-    def test_counts_of_the_paper(self, tokenizer, types):
-        folder = tokenizer if tokenizer == "words" else DATA / "tokenizers" / tokenizer
-        texts = read("glue/sst2/train.jsonl", "sentence")
-        tok = VanillaTransformerTokenizer.build(texts, tokenizer=folder, source_lang="en")
-        assert len(tok) == types + 4
-
-
 @pytest.mark.data
 @pytest.mark.skipif(not DATA.is_dir(), reason="HF_EMBINIT_DATA is not set")
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def test_a_corpus_without_pairs_is_refused(sentences, message):
 
 @pytest.mark.data
 def test_vectors_of_real_text_answer_analogies_and_spread_widely():
-    """2.5 million English tokens, 100 dimensions, 15 epochs."""
+    """2.5 million English tokens, 50 dimensions, 8 epochs."""
     folder = os.environ.get("HF_EMBINIT_DATA")
     if not folder:
         pytest.skip("HF_EMBINIT_DATA is not set")
@@ -277,7 +277,7 @@ def test_vectors_of_real_text_answer_analogies_and_spread_widely():
     )
     lines = [json.loads(line)["text"] for line in (data / "wikitext-2-v1/train.jsonl").open(encoding="utf-8")]
     sentences = [t.lower().replace(".", " .").replace(",", " ,").split() for t in [*texts, *lines]]
-    vectors = train_glove(sentences, dim=100, min_count=20, x_max=10.0, epochs=15, progress=False)
+    vectors = train_glove(sentences, dim=50, min_count=20, x_max=10.0, epochs=8, progress=False)
 
     index = {token: i for i, token in enumerate(vectors.tokens)}
     questions = torch.tensor(
