@@ -26,7 +26,7 @@ from builders import ROOT
 from transformers.utils.chat_template_utils import render_jinja_template
 
 import hf_embinit
-from hf_embinit.__main__ import COMMANDS, _parser
+from hf_embinit.__main__ import COMMANDS, _parser, main
 from hf_embinit.training import arguments
 
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
@@ -339,16 +339,10 @@ def harmless_commands() -> list[str]:
 
 
 @pytest.mark.parametrize("command", harmless_commands())
-def test_commands_that_only_read_are_run(command) -> None:
-    assert run_command(shlex.split(command))
-
-
-def run_command(words: list[str]) -> str:
-    program = [sys.executable, "-m", "hf_embinit", *words]
-    env = {**os.environ, **OFFLINE}
-    done = subprocess.run(program, capture_output=True, text=True, timeout=120, cwd=ROOT, env=env)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+def test_commands_that_only_read_are_run(command, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(ROOT)
+    code, printed = main(shlex.split(command)), capsys.readouterr()
+    assert code == 0 and printed.out, printed.err
 
 
 def test_the_collector_finds_what_the_readme_shows() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 import importlib
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,7 +78,6 @@ def imported(path: Path) -> Iterator[tuple[str, str | None]]:
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 RECIPES = sorted((PACKAGE.parent / "recipes").glob("*.py"))
 LAZY = ["hf_embinit.measures", "hf_embinit.report", "hf_embinit.tasks", "hf_embinit.training"]
-HEAVY = ["datasets", "spacy", "matplotlib", "sklearn", "scipy", "evaluate", "peft", "sacrebleu"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
@@ -141,13 +138,3 @@ def test_nothing_imports_a_recipe() -> None:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not any(name.split(".")[0] == "recipes" for name in names), path
-
-
-def test_import_is_light_and_patches_nothing() -> None:
-    code = (
-        "import sys; from transformers import PreTrainedModel as P; "
-        "before = P.resize_token_embeddings, P._init_weights; loaded = set(sys.modules); "
-        f"import hf_embinit; assert before == (P.resize_token_embeddings, P._init_weights); "
-        f"heavy = set({HEAVY!r}) & (set(sys.modules) - loaded); assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)

@@ -21,11 +21,15 @@ def test_importing_imports_nothing_else() -> None:
     )
 
 
+HEAVY = {"datasets", "spacy", "matplotlib", "sklearn", "scipy", "evaluate", "peft", "sacrebleu"}
+
+
 def test_patching_needs_no_vanilla_model_and_touches_no_class() -> None:
     runs(
         "import sys; from transformers import GPT2Config, AutoModelForCausalLM, PreTrainedModel as P; "
-        "before = P.resize_token_embeddings, P._init_weights; "
-        "import hf_embinit; "
+        "before = P.resize_token_embeddings, P._init_weights; loaded = set(sys.modules); "
+        f"import hf_embinit; heavy = {HEAVY} & (set(sys.modules) - loaded); assert not heavy, heavy; "
+        "import hf_embinit.vocabulary; assert 'hf_embinit.axolotl' not in sys.modules; "
         "sys.modules['hf_embinit.models'] = None; "  # an import of it is an error
         "config = GPT2Config(vocab_size=9, n_embd=4, n_layer=1, n_head=1); "
         "model = hf_embinit.patch(AutoModelForCausalLM.from_config(config)); "

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from builders.recipes import run_recipe
 
 from hf_embinit.errors import FileWriteError, InvalidArgumentError, VectorFileError
 from hf_embinit.records.record import read_record
 from hf_embinit.training.finish import vector_digests
 from hf_embinit.vectors import PretrainedVectors, read_vectors, train_glove, write_vectors
 
-ROOT = Path(__file__).parent.parent
 SENTENCES = [["a", "small", "corpus"], ["a", "small", "test"]] * 4
 SETTINGS = {"dim": 4, "window": 2, "min_count": 1, "x_max": 2.0, "epochs": 2, "progress": False}
-
-
-def recipe(name: str, *arguments: str) -> subprocess.CompletedProcess:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
-    command = [sys.executable, str(ROOT / "recipes" / name), *arguments]
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=600)
 
 
 def test_trained_vectors_keep_their_settings_beside_them(tmp_path):
@@ -89,7 +79,7 @@ def test_a_run_carries_the_past_of_its_vectors(tmp_path):
     corpus.write_text("text\na film is good\nthe film was bad\nthe film was bad\n", encoding="utf-8")
     vectors = tmp_path / "words.8d.txt"
     flags = ["--language", "en", "--dim", "8", "--epochs", "1", "--min_count", "1"]
-    done = recipe("train_vectors.py", "--corpus", f"{corpus}:text", *flags, "--output", str(vectors))
+    done = run_recipe("train_vectors", "--corpus", f"{corpus}:text", *flags, "--output", str(vectors))
     assert done.returncode == 0, done.stderr[-2000:]
     beside = json.loads((tmp_path / "words.8d.json").read_text())
     (read,) = beside["corpora"]
@@ -98,6 +88,6 @@ def test_a_run_carries_the_past_of_its_vectors(tmp_path):
     small = "--d_model 8 --d_ff 8 --num_layers 1 --num_heads 2 --max_train_samples 32 --max_eval_samples 8"
     rest = "--max_predict_samples 8 --num_train_epochs 1 --use_cpu true --init glove_xavier --output_dir"
     run = tmp_path / "run"
-    done = recipe("classify.py", "--vectors", str(vectors), *small.split(), *rest.split(), str(run))
+    done = run_recipe("classify", "--vectors", str(vectors), *small.split(), *rest.split(), str(run))
     assert done.returncode == 0, done.stderr[-2000:]
     assert read_record(run).data["vectors, shared"]["provenance"] == beside

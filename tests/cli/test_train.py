@@ -41,11 +41,21 @@ def installed(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("module", ["hf_embinit train translate", "hf_embinit.recipes.translate"])
-def test_a_wheel_has_them_too(module, installed) -> None:
+BOTH_WAYS = """
+import runpy, sys
+for module, *more in (["hf_embinit", "train", "translate"], ["hf_embinit.recipes.translate"]):
+    sys.argv = [module, *more, "--help"]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        assert not end.code, (module, end.code)
+"""
+
+
+def test_a_wheel_has_them_too(installed) -> None:
     assert (installed / "hf_embinit" / "recipes" / "translate.py").is_file()
     done = subprocess.run(
-        [sys.executable, "-m", *module.split(), "--help"],
+        [sys.executable, "-c", BOTH_WAYS],
         capture_output=True,
         text=True,
         timeout=200,
@@ -53,4 +63,4 @@ def test_a_wheel_has_them_too(module, installed) -> None:
         env={**OFFLINE, "PYTHONPATH": str(installed)},
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert "  --init " in done.stdout and "  --target_vectors " in done.stdout
+    assert done.stdout.count("  --init ") == done.stdout.count("  --target_vectors ") == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from builders import ROOT
-from builders.recipes import ACCELERATE, run_recipe, shard_on_cpus, start_recipe
+from builders.recipes import ACCELERATE, Done, run_recipe, shard_on_cpus, start_recipe
 from safetensors.torch import load_file
 
 from hf_embinit import __version__
@@ -25,11 +25,9 @@ from hf_embinit.studies.study import load_study
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
 
 
-def reproduce(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, as the runs that it starts are."""
-    process = start_recipe("reproduce", *arguments)
-    out, err = process.communicate(timeout=600)
-    return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+def reproduce(*arguments: str) -> Done:
+    """In this process; the runs that it starts have their own."""
+    return run_recipe("reproduce", *arguments)
 
 
 def wait_for(condition, seconds: float = 250) -> None:
