@@ -44,7 +44,15 @@ class PretrainedVectors:
                 f"row of floating-point numbers for each token"
             )
         _require_values(self.matrix)
-        self.matrix = self.matrix.detach().to("cpu", torch.float32)
+        given = self.matrix.detach().cpu()
+        self.matrix = given.to(torch.float32)
+        if given.dtype == torch.float64:
+            beyond = (given.isfinite() & ~self.matrix.isfinite()).any(dim=1).nonzero()
+            if len(beyond):
+                raise InvalidArgumentError(
+                    f"{self.name}: values of {len(beyond)} rows are beyond float32, such as those of "
+                    f"{self.tokens[int(beyond[0])]!r}: leave these rows out or divide the whole matrix"
+                )
 
     @property
     def dim(self) -> int:

@@ -564,3 +564,13 @@ def test_options_without_a_meaning_are_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     path.rename("bert")
     assert load_vectors(Path("bert")).tokens == ["a", "b"]  # and not the model of that name
+
+
+def test_values_beyond_float32_are_named() -> None:
+    rows = torch.tensor([[1.0, 2.0], [1e39, 0.0], [-1e200, 0.0]], dtype=torch.float64)
+    with pytest.raises(InvalidArgumentError, match=r"mine: values of 2 rows are beyond float32, .* of 'b': "):
+        PretrainedVectors(["a", "b", "c"], rows, "mine")
+    rows[1:] = torch.tensor([float("inf"), float("nan")])  # what is not finite is told where it is used
+    assert PretrainedVectors(["a", "b", "c"], rows, "mine").matrix.dtype == torch.float32
+    kept = torch.ones(1, 2)
+    assert PretrainedVectors(["a"], kept, "mine").matrix.data_ptr() == kept.data_ptr()
