@@ -57,14 +57,14 @@ def headline(name: str, space: Mapping[str, Any], corpus: Mapping[str, Any] | No
         f"{near['num_positions']}, the one nearest to the sum is the right one for "
         f"{100 * near['position_accuracy_in_sum']:.0f}% of the tokens, and for "
         f"{100 * moved['position_accuracy_in_sum']:.0f}% after `pretrained_xavier`."
-        + _other_choice(init, near["position_accuracy_in_sum"], moved["position_accuracy_in_sum"])
+        + _other_choice(init, values, near["position_accuracy_in_sum"], moved["position_accuracy_in_sum"])
     )
 
 
-def _other_choice(init: str, as_it_is: float, standardized: float) -> str:
+def _other_choice(init: str, values: Mapping[str, Any], as_it_is: float, standardized: float) -> str:
     if init == "pretrained":
         return _BOTH if as_it_is < 0.9 else ""
-    return _NARROW if as_it_is > standardized else ""
+    return _NARROW if values["sd_over_xavier"] < 1 and as_it_is > standardized else ""
 
 
 def _name(corpus: Mapping[str, Any]) -> str:

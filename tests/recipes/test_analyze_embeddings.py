@@ -373,6 +373,7 @@ def test_the_order_of_the_rows_is_told_from_the_length_of_words() -> None:
     (0.4, 1.0, 0.9, "narrower than random rows"),
     (0.4, 1.0, 1.0, ""),
     (9.0, 0.3, 1.0, ""),
+    (9.0, 1.0, 0.9, ""),
     (1.0, 0.8, 1.0, "the order of words decides"),
     (1.0, 1.0, 1.0, ""),
 ])  # fmt: skip

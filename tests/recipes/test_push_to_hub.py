@@ -30,42 +30,28 @@ SMALL = {
 
 
 STARTED = """
-import contextlib, io, json, os, runpy, sys
-from unittest.mock import patch
+import json, sys
 
-out, err, status = io.StringIO(), io.StringIO(), 0
-os.chdir(root)
-with (
-    patch.dict(os.environ, {"HF_TOKEN": token}),
-    patch.object(sys, "argv", [path, settings]),
-    contextlib.redirect_stdout(out),
-    contextlib.redirect_stderr(err),
-):
-    try:
-        runpy.run_path(path, run_name="__main__")
-    except SystemExit as end:
-        status = end.code
-print(json.dumps([status, out.getvalue(), err.getvalue()]))
+sys.path[:0] = [tests]
+from builders.recipes import run_recipe
+
+print(json.dumps(vars(run_recipe(name, settings, HF_TOKEN=token))))
 """
 
 
 def recipe(client: Client, folder: Path, name: str, token: str = "hf_writer", **flags: object) -> Done:
-    """A recipe in the client's process, by `token`."""
+    """`run_recipe` in the client's process, by `token`."""
     settings = folder / "settings.json"
     settings.write_text(json.dumps(flags))
-    path = str(ROOT / "recipes" / name)
-    printed = client.run(STARTED, root=str(ROOT), path=path, settings=str(settings), token=token)
-    status, out, err = json.loads(printed)
-    if isinstance(status, str):  # what the interpreter does with it
-        return Done(1, out, err + status)
-    return Done(status or 0, out, err)
+    values = {"tests": str(ROOT / "tests"), "name": name, "settings": str(settings), "token": token}
+    return Done(**json.loads(client.run(STARTED, **values)))
 
 
 def test_a_translation_run_is_published(hub: Hub, writer: Client, tmp_path: Path) -> None:
     small = {"max_predict_samples": 8, "max_target_length": 12, "min_frequency": 1}
     name = {"hub_model_id": "user/translated", "hub_private_repo": True}
     run = {**SMALL, **small, "output_dir": str(tmp_path / "run")}
-    done = recipe(writer, tmp_path, "translate.py", **run, **name)
+    done = recipe(writer, tmp_path, "translate", **run, **name)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{hub.url}/user/translated" in done.stdout and "revision='init'" in done.stdout
     repository = hub.repository("user/translated")
@@ -80,7 +66,7 @@ def test_a_translation_run_is_published(hub: Hub, writer: Client, tmp_path: Path
 def test_it_is_refused_before_any_work(hub: Hub, writer: Client, tmp_path: Path) -> None:
     made = set(hub.repositories)
     run = {**SMALL, "output_dir": str(tmp_path / "run"), "hub_model_id": "user/never"}
-    done = recipe(writer, tmp_path, "classify.py", "hf_reader", **run)
+    done = recipe(writer, tmp_path, "classify", "hf_reader", **run)
     assert done.returncode == 1 and "may only read" in done.stderr and "Traceback" not in done.stderr
     assert set(hub.repositories) == made and not (tmp_path / "run" / "init").exists()
 
@@ -89,7 +75,7 @@ def test_trained_vectors_are_published(hub: Hub, writer: Client, tmp_path: Path)
     output = tmp_path / "captions.txt"
     small = {"corpus": ["captions:de"], "language": "de", "output": str(output), "dim": 4, "epochs": 1}
     name = {"push_to_hub": True, "hub_model_id": "user/vectors"}
-    done = recipe(writer, tmp_path, "train_vectors.py", **small, **name)
+    done = recipe(writer, tmp_path, "train_vectors", **small, **name)
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"{hub.url}/user/vectors" in done.stdout
     files = hub.repository("user/vectors").files()
@@ -99,11 +85,11 @@ def test_trained_vectors_are_published(hub: Hub, writer: Client, tmp_path: Path)
         w: i for i, w in enumerate(written.tokens)
     }
 
-    again = recipe(writer, tmp_path, "train_vectors.py", **small, **name)
+    again = recipe(writer, tmp_path, "train_vectors", **small, **name)
     assert again.returncode == 0, again.stderr[-3000:]  # the same vectors: nothing new is sent
     before = hub.repository("user/vectors").files()
     small |= {"dim": 5, "output": str(tmp_path / "other.txt")}
-    other = recipe(writer, tmp_path, "train_vectors.py", **small, **name)
+    other = recipe(writer, tmp_path, "train_vectors", **small, **name)
     assert other.returncode == 1 and "user/vectors is taken" in other.stderr, other.stderr[-2000:]
     assert "tokenizing" not in other.stderr, "it is asked before the work"
     assert hub.repository("user/vectors").files() == before
@@ -116,7 +102,7 @@ def test_a_pickled_model_is_refused_unless_asked_for(hub: Hub, writer: Client, t
     torch.save(weights, tmp_path / "gpt2" / "pytorch_model.bin")
     hub.add_folder("user/pickled", tmp_path / "gpt2")
     run = {"model": "user/pickled", "output_dir": str(tmp_path / "run"), "max_steps": 1, "inits": ["mean"]}
-    done = recipe(writer, tmp_path, "expand_vocab.py", **run)
+    done = recipe(writer, tmp_path, "expand_vocab", **run)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "--model user/pickled" in done.stderr and "--allow_pickle" in done.stderr
     assert "pytorch_model.bin" not in hub.downloads
