@@ -40,6 +40,7 @@ __getattr__, __all__ = lazy_names(
             "DataSpec",
             "Score",
             "TaskSpec",
+            "check_vectors",
             "get_task",
             "given_vectors",
             "list_tasks",
@@ -80,6 +81,7 @@ if TYPE_CHECKING:
     from .spec import DataSpec as DataSpec
     from .spec import Score as Score
     from .spec import TaskSpec as TaskSpec
+    from .spec import check_vectors as check_vectors
     from .spec import get_task as get_task
     from .spec import given_vectors as given_vectors
     from .spec import list_tasks as list_tasks

@@ -8,7 +8,8 @@ A module of this room registers the task that it describes, and is named in the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..errors import DataNotFoundError, VectorFileError
 from ..initializers import get_initializer
 from ..registry import Registry
 from ..tokens import read_vocabulary, token_family, word_candidates
-from ..vectors import PretrainedVectors, load_vectors
+from ..vectors import PretrainedVectors, check_source, load_vectors
 from . import corpus_vectors
 
 _NAMED_KINDS: dict[str | None, tuple[str, ...]] = {"WordPiece": ("bert", "mbert"), "Unigram": ("t5", "mt5")}
@@ -146,10 +147,8 @@ def given_vectors(
     known = read_vocabulary(tokenizer, "target" if target else "source")
     tokens = word_candidates(known.tokens, token_family(tokenizer), plain=known.added)
     flag = "--target_vectors" if target else "--vectors"
-    try:
+    with _called(flag, given):
         vectors = load_vectors(given, tokens=tokens, allow_pickle=allow_pickle)
-    except DataNotFoundError as error:
-        raise DataNotFoundError(str(error).replace(f"vectors={given!r}", f"{flag} {given!r}", 1)) from error
     bad = vectors.report.get("non_finite")
     if bad:
         raise VectorFileError(
@@ -157,6 +156,21 @@ def given_vectors(
             f"{bad[0]!r}; repair or remove these rows"
         )
     return vectors
+
+
+def check_vectors(flag: str, given: str) -> None:
+    """Raises the `DataNotFoundError` of vectors that are not there, which needs no data and no model."""
+    with _called(flag, given):
+        check_source(given)
+
+
+@contextmanager
+def _called(flag: str, given: str) -> Iterator[None]:
+    """Has an error name the flag in place of the argument."""
+    try:
+        yield
+    except DataNotFoundError as error:
+        raise DataNotFoundError(str(error).replace(f"vectors={given!r}", f"{flag} {given!r}", 1)) from error
 
 
 def _tokenizer_kind(name: str) -> str | None:

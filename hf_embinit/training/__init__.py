@@ -14,6 +14,8 @@ __getattr__, __all__ = lazy_names(
     __name__,
     {
         "arguments": (
+            "default_folder",
+            "flag",
             "parse_arguments",
             "run_main",
         ),
@@ -43,9 +45,7 @@ __getattr__, __all__ = lazy_names(
             "at_steps",
             "changed_by",
             "chosen_init",
-            "default_folder",
             "every_epoch",
-            "flag",
             "on_this_machine",
         ),
         "twins": (
@@ -56,6 +56,8 @@ __getattr__, __all__ = lazy_names(
 )
 
 if TYPE_CHECKING:
+    from .arguments import default_folder as default_folder
+    from .arguments import flag as flag
     from .arguments import parse_arguments as parse_arguments
     from .arguments import run_main as run_main
     from .callbacks import freeze_all_but_embeddings as freeze_all_but_embeddings
@@ -79,9 +81,7 @@ if TYPE_CHECKING:
     from .shared_arguments import at_steps as at_steps
     from .shared_arguments import changed_by as changed_by
     from .shared_arguments import chosen_init as chosen_init
-    from .shared_arguments import default_folder as default_folder
     from .shared_arguments import every_epoch as every_epoch
-    from .shared_arguments import flag as flag
     from .shared_arguments import on_this_machine as on_this_machine
     from .twins import TwinData as TwinData
     from .twins import check_experiment as check_experiment

@@ -7,9 +7,11 @@ import hashlib
 import io
 import json
 import os
+import re
 import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -67,6 +69,26 @@ class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter)
 
     def _get_help_string(self, action: Action) -> str | None:
         return action.help if action.default is None else super()._get_help_string(action)
+
+
+def flag(default: Any, text: str, *, choices: Sequence[str] | None = None) -> Any:
+    """A field of a dataclass of arguments, with its default and its text for `--help`."""
+    metadata: dict[str, Any] = {"help": text}
+    if choices is not None:
+        metadata["choices"] = list(choices)
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def default_folder(recipe: str, *parts: str | None, seed: int) -> str:
+    """A default `--output_dir`: `runs/<recipe>/<part>-<part>-seed<seed>`.
+
+    Of a path or Hub id the last name stands there, with _ for what a folder may not have in its name
+    everywhere; parts that are None or empty are left out.
+    """
+    names = [re.sub(r"[^\w.+-]+", "_", part.rstrip("/").split("/")[-1]) for part in parts if part]
+    return f"runs/{recipe}/{'-'.join(names)}-seed{seed}"
 
 
 def parse_arguments(

@@ -1,10 +1,8 @@
-"""Arguments that several recipes take, and `flag`, which declares one."""
+"""Arguments that several recipes take."""
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -16,19 +14,9 @@ from ..arguments import Count, NotNegative, Positive, TrainingSeed
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained_tokenizer
 from ..initializers import get_initializer, table_initializer
-from ..tasks import TaskSpec, given_vectors
+from ..tasks import TaskSpec, check_vectors, given_vectors
 from ..vectors import PretrainedVectors
-
-
-def flag(default: Any, text: str, *, choices: Sequence[str] | None = None) -> Any:
-    """A field of a dataclass of arguments, with its default and its text for `--help`."""
-    metadata: dict[str, Any] = {"help": text}
-    if choices is not None:
-        metadata["choices"] = list(choices)
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
-
+from .arguments import flag
 
 BY_LENGTH = {"train_sampling_strategy": "group_by_length", "remove_unused_columns": False}
 """Settings of the Trainer for texts of varying length; the sampler reads their column `length`."""
@@ -71,16 +59,6 @@ def on_this_machine() -> dict[str, Any]:
     }
 
 
-def default_folder(recipe: str, *parts: str | None, seed: int) -> str:
-    """A default `--output_dir`: `runs/<recipe>/<part>-<part>-seed<seed>`.
-
-    Of a path or Hub id the last name stands there, with _ for what a folder may not have in its name
-    everywhere; parts that are None or empty are left out.
-    """
-    names = [re.sub(r"[^\w.+-]+", "_", part.rstrip("/").split("/")[-1]) for part in parts if part]
-    return f"runs/{recipe}/{'-'.join(names)}-seed{seed}"
-
-
 def chosen_init(args: Any) -> str | None:
     """The initialiser of a run: `--init`, else xavier where embeddings are new; None keeps those of a trained
     model."""
@@ -119,7 +97,7 @@ class InitArguments:
         """The options as keyword arguments.
 
         Raises an `EmbinitError` for an `init` that makes no whole tables, for an option that it does not
-        have, for vectors that it does not read, and for options without an `init`.
+        have, for vectors that it does not read or that are not there, and for options without an `init`.
         """
         options: dict[str, Any] = {}
         for text in self.init_options or []:
@@ -139,10 +117,13 @@ class InitArguments:
             record.check_options(options)
             for flag in ("vectors", "target_vectors"):
                 given = getattr(self, flag, None)
-                if given is not None and "vectors" not in record.needs:
+                if given is None:
+                    continue
+                if "vectors" not in record.needs:
                     raise InvalidArgumentError(
                         f"--{flag} {given!r} is given, but --init {init} reads no vectors"
                     )
+                check_vectors(f"--{flag}", given)
         return options
 
     def vectors_for(

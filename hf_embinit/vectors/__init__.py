@@ -10,13 +10,14 @@ from .files import read_vectors, write_vectors
 from .glove import train_glove
 from .pretrained_vectors import PretrainedVectors, rows_digest
 from .provenance import check_taken
-from .sources import SOURCES, load_vectors
+from .sources import SOURCES, check_source, load_vectors
 from .static_embeddings import is_static_embedding
 from .token_strings import has_tokenizer
 
 __all__ = [
     "SOURCES",
     "PretrainedVectors",
+    "check_source",
     "check_taken",
     "has_tokenizer",
     "is_static_embedding",

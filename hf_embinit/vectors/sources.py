@@ -58,32 +58,45 @@ def load_vectors(
     if isinstance(spec, PretrainedVectors):
         _refuse(f"{spec.name!r} are vectors in memory", revision=revision, table=table)
         return spec if family is None else replace(spec, family=family)
+    check_source(spec)
     name = str(spec)
     path = Path(name).expanduser()
     file = split_member(path)[0]
     named = isinstance(spec, str) and name in SOURCES
-    if named and name == "glove":
-        raise DataNotFoundError(_GLOVE_HELP)
     if path.is_dir() and not named:
         vectors = read_embedding_table(path, revision=revision, table=table, allow_pickle=allow_pickle)
-    elif file.is_file() and file.suffix != ".safetensors":
+    elif file.is_file():
         _refuse(f"{name!r} is a file", revision=revision)
         if not is_gguf(file):
             _refuse(f"{name!r} is a file of vectors, which has one table", table=table)
             return read_vectors(path, tokens, family=family or "words")
         vectors = read_gguf_table(file, table)
-    elif named or not _looks_like_path(spec, name):
+    else:
         vectors = read_embedding_table(
             SOURCES.get(name, name), revision=revision, table=table, allow_pickle=allow_pickle
         )
-    else:
-        if file.is_file():
-            raise DataNotFoundError(f"vectors={name!r} is a file of weights: give its folder.")
-        way_out = f" GloVe's are at {_GLOVE}" if "glove" in file.name else " Give the path of one"
-        raise DataNotFoundError(f"vectors={name!r} is no file or folder here.{way_out}.")
     if family is not None:
         vectors.family = family
     return vectors
+
+
+def check_source(spec: str | PathLike[str]) -> None:
+    """Raises `DataNotFoundError` for a path at which there are no vectors; reads nothing.
+
+    A name that may be a Hub id passes: whether it is there, only the Hub knows.
+    """
+    name = str(spec)
+    path = Path(name).expanduser()
+    file = split_member(path)[0]
+    if isinstance(spec, str) and name in SOURCES:
+        if name == "glove":
+            raise DataNotFoundError(_GLOVE_HELP)
+    elif file.is_file():
+        if file.suffix == ".safetensors":
+            raise DataNotFoundError(f"vectors={name!r} is a file of weights: give its folder.")
+    elif not path.is_dir() and _looks_like_path(spec, name):
+        way_out = f" GloVe's are at {_GLOVE}" if "glove" in file.name else " Give the path of one"
+        raise DataNotFoundError(f"vectors={name!r} is no file or folder here.{way_out}.")
 
 
 def _refuse(what: str, **options: str | None) -> None:

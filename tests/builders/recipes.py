@@ -19,10 +19,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hf_embinit.records import write_digests
+from hf_embinit.training import callbacks
+
 from . import ROOT
 
+FORKING_LAUNCH = str(ROOT / "tests" / "builders" / "forking_launch.py")
 TWO_PROCESSES = (
-    *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
+    *(FORKING_LAUNCH, "--multi_gpu", "--num_processes", "2"),
     *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
     *("--main_process_port", "0"),
 )
@@ -65,7 +69,7 @@ def shard_on_cpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     (folder / "sitecustomize.py").write_text(FSDP_ON_CPUS)
     monkeypatch.setenv("SHARDED", str(folder / "sharded.txt"))
     monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-    return ["-m", "accelerate.commands.launch", "--config_file", str(folder / "fsdp.yaml")]
+    return [FORKING_LAUNCH, "--config_file", str(folder / "fsdp.yaml")]
 
 
 @dataclass
@@ -119,8 +123,7 @@ def run_in_two_processes(name: str, *arguments: str, launcher: Sequence[str] = T
 
 def kill_and_resume(name: str, *arguments: str, folder: Path) -> None:
     """Kills a run into `folder` at its first checkpoint, sees that it needs a flag, and lets it go on."""
-    arguments = (*arguments, "--output_dir", str(folder))
-    process = start_recipe(name, *arguments)
+    process = start_recipe(name, *arguments, "--output_dir", str(folder))
     deadline = time.time() + 250
     while not list(folder.glob("checkpoint-*/digests.json")):
         assert process.poll() is None and time.time() < deadline
@@ -128,10 +131,28 @@ def kill_and_resume(name: str, *arguments: str, folder: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
     if not (folder / "results.json").exists():
-        refused = run_recipe(name, *arguments)
-        assert refused.returncode == 1 and "--resume_from_checkpoint" in refused.stderr
-        resumed = run_recipe(name, *arguments, "--resume_from_checkpoint", "last")
-        assert resumed.returncode == 0, resumed.stderr[-3000:]
+        _resume(name, *arguments, folder=folder)
+
+
+def interrupt_and_resume(name: str, *arguments: str, folder: Path) -> None:
+    """The same by Ctrl-C in this process: such a run has no process of its own to import everything for."""
+
+    def write_and_stop(checkpoint: Path) -> None:
+        write_digests(checkpoint)
+        raise KeyboardInterrupt
+
+    with patch.object(callbacks, "write_digests", write_and_stop):
+        stopped = run_recipe(name, *arguments, "--output_dir", str(folder))
+    assert stopped.returncode == 130 and "goes on from the last checkpoint" in stopped.stderr
+    _resume(name, *arguments, folder=folder)
+
+
+def _resume(name: str, *arguments: str, folder: Path) -> None:
+    refused = run_recipe(name, *arguments, "--output_dir", str(folder))
+    assert refused.returncode == 1 and "--resume_from_checkpoint" in refused.stderr
+    more = ("--output_dir", str(folder), "--resume_from_checkpoint", "last")
+    resumed = run_recipe(name, *arguments, *more)
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
 
 
 def same_weights(a: Path, b: Path) -> bool:

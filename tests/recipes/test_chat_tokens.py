@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-from builders import ROOT
+from builders.recipes import run_recipe
 from builders.tiny_tokenizers import logits, model, tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -23,25 +20,9 @@ def test_from_the_template_to_an_answer_after_the_merge(tmp_path) -> None:
     t.save_pretrained(tmp_path / "base")
     model("llama", len(t) + 64, max_position_embeddings=256).save_pretrained(tmp_path / "base")
     out = tmp_path / "out"
-    flags = [
-        "--model",
-        str(tmp_path / "base"),
-        "--output_dir",
-        str(out),
-        "--max_steps",
-        "3",
-        "--batch_size",
-        "2",
-    ]
-    flags += ["--max_train_samples", "16", "--init", "mean_cov:scale=auto"]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "recipes" / "chat_tokens.py"), *flags],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""},
-        timeout=280,
-        cwd=ROOT,
-    )
+    flags = ["--model", str(tmp_path / "base"), "--output_dir", str(out), "--init", "mean_cov:scale=auto"]
+    flags += ["--max_steps", "3", "--batch_size", "2", "--max_train_samples", "16"]
+    done = run_recipe("chat_tokens", *flags)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "2 control tokens: <|im_start|>, <|im_end|>" in done.stdout and "\ndog grass: " in done.stdout
     merged = AutoModelForCausalLM.from_pretrained(out / "merged")

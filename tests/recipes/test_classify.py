@@ -11,7 +11,7 @@ import torch
 from builders import tiny_tokenizers
 from builders.recipes import (
     Done,
-    kill_and_resume,
+    interrupt_and_resume,
     refuses_to_run_again,
     run_in_two_processes,
     run_recipe,
@@ -164,8 +164,8 @@ def test_a_finished_folder_is_refused(finished, folder) -> None:
     assert refuses_to_run_again("classify", "--task", str(folder), *SMALL, folder=finished[0])
 
 
-def test_a_killed_run_resumes_to_the_same_weights(finished, folder, tmp_path) -> None:
-    kill_and_resume("classify", "--task", str(folder), *SMALL, "--seed", "3", folder=tmp_path)
+def test_an_interrupted_run_resumes_to_the_same_weights(finished, folder, tmp_path) -> None:
+    interrupt_and_resume("classify", "--task", str(folder), *SMALL, "--seed", "3", folder=tmp_path)
     assert same_weights(tmp_path, finished[0])
     assert read_record(tmp_path).metrics == read_record(finished[0]).metrics
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from builders.recipes import (
-    kill_and_resume,
+    interrupt_and_resume,
     refuses_to_run_again,
     run_in_two_processes,
     run_recipe,
@@ -151,11 +151,11 @@ def test_twins_are_recorded_on_a_logarithmic_schedule(twins) -> None:
         f"{EMBEDDINGS} --model {{twin}} --save_steps 10",
     ],
 )
-def test_killed_twins_resume_to_the_same_results(experiment, twins, flags, tmp_path) -> None:
+def test_interrupted_twins_resume_to_the_same_results(experiment, twins, flags, tmp_path) -> None:
     arguments = [*flags, *experiment.format(twin=twins / "twin-0").split()]
     whole, _ = run(tmp_path / "whole", *arguments)
-    folder = tmp_path / "killed"
-    kill_and_resume("language_model", *arguments, folder=folder)
+    folder = tmp_path / "interrupted"
+    interrupt_and_resume("language_model", *arguments, folder=folder)
     pairs = sorted((tmp_path / "whole").glob("twin-*"))
     assert len(pairs) == 2 and all(same_weights(folder / twin.name, twin) for twin in pairs)
     resumed = read_record(folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from builders import ROOT
 from builders.recipes import ACCELERATE, Done, run_recipe, shard_on_cpus, start_recipe
 from safetensors.torch import load_file
@@ -164,13 +165,15 @@ def test_two_processes_learn_what_one_learns_from_the_same_batches(
     (tmp_path / "tiny.yaml").write_text(TINY)
     (tmp_path / "ddp.yaml").write_text(ACCELERATE % "MULTI_GPU")
     shard_on_cpus(tmp_path, monkeypatch)
-    folders = []
-    for name, batch in (("one", 16), ("ddp", 8), ("fsdp", 8)):
-        config = tmp_path / f"{name}.yaml"
+    arguments = yaml.safe_load(TINY)["arguments"] | {"per_device_train_batch_size": 16}
+    flags = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
+    alone = run_recipe("translate", *flags, "--output_dir", str(tmp_path / "one"))
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    folders = [tmp_path / "one"]
+    for name in ("ddp", "fsdp"):
         done = reproduce(
-            str(tmp_path / "tiny.yaml"),
-            *("--set", f"per_device_train_batch_size={batch}", "--output_dir", str(tmp_path / name)),
-            *(("--accelerate_config", str(config)) if config.exists() else ()),
+            *(str(tmp_path / "tiny.yaml"), "--set", "per_device_train_batch_size=8"),
+            *("--output_dir", str(tmp_path / name), "--accelerate_config", str(tmp_path / f"{name}.yaml")),
         )
         assert done.returncode == 0, done.stderr[-3000:]
         (path,) = (tmp_path / name / "runs").rglob("results.json")
