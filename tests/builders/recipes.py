@@ -24,13 +24,14 @@ from hf_embinit.training import callbacks
 
 from . import ROOT
 
-FORKING_LAUNCH = str(ROOT / "tests" / "builders" / "forking_launch.py")
 TWO_PROCESSES = (
-    *(FORKING_LAUNCH, "--multi_gpu", "--num_processes", "2"),
+    *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
     *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
     *("--main_process_port", "0"),
 )
 """`--cpu --num_processes 2` would silently start one process."""
+LAUNCHING = str(ROOT / "tests" / "builders" / "launching")
+"""What `PYTHONPATH` holds for two processes on CPUs that share their imports and may be sharded."""
 
 
 # `MULTI_CPU` and `--cpu` would silently start one process
@@ -41,35 +42,12 @@ ACCELERATE = """\
                fsdp_state_dict_type: SHARDED_STATE_DICT}}
 """
 
-# accelerate would train with DDP, without a word: to it, processes without an accelerator are never FSDP's
-FSDP_ON_CPUS = """
-import os
 
-if os.environ.get("ACCELERATE_USE_FSDP") == "true":
-    from accelerate import state
-    from accelerate.utils import DistributedType
-
-    original = state.AcceleratorState.__init__
-
-    def init(self, *args, **kwargs):
-        if not state.AcceleratorState._shared_state:
-            state.PartialState(cpu=True)
-            state.PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-        original(self, *args, **kwargs)
-        with open(os.environ["SHARDED"], "a") as file:
-            file.write(f"{self.distributed_type.name} {self.fsdp_plugin.fsdp_version}\\n")
-
-    state.AcceleratorState.__init__ = init
-"""
-
-
-def shard_on_cpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Lets two processes on CPUs use FSDP2, each of which says so in `sharded.txt`; gives the launcher."""
+def sharding_launcher(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A launcher of two processes with FSDP2, each of which says so in `sharded.txt`."""
     (folder / "fsdp.yaml").write_text(ACCELERATE % "FSDP")
-    (folder / "sitecustomize.py").write_text(FSDP_ON_CPUS)
     monkeypatch.setenv("SHARDED", str(folder / "sharded.txt"))
-    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=os.pathsep)
-    return [FORKING_LAUNCH, "--config_file", str(folder / "fsdp.yaml")]
+    return ["-m", "accelerate.commands.launch", "--config_file", str(folder / "fsdp.yaml")]
 
 
 @dataclass
@@ -103,9 +81,10 @@ def run_recipe(name: str, *arguments: str, **env: str) -> Done:
 
 def start_recipe(name: str, *arguments: str, launcher: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Starts a recipe in a process of its own."""
+    path = os.pathsep.join([*([LAUNCHING] if launcher else []), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, *launcher, str(ROOT / "recipes" / f"{name}.py"), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": path},
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -15,7 +15,7 @@ from builders.recipes import (
     run_in_two_processes,
     run_recipe,
     same_weights,
-    shard_on_cpus,
+    sharding_launcher,
 )
 from builders.tiny_tokenizers import model as tiny_model
 from builders.tiny_tokenizers import texts, tokenizer
@@ -266,7 +266,7 @@ def test_two_sharded_processes_train_the_twins_of_one(twins, flags, tmp_path, mo
     Another last batch is filled up with the first sequences where there are several processes, and from then
     on AdamW moves the tables apart by as much as it moves them.
     """
-    launcher = shard_on_cpus(tmp_path, monkeypatch)
+    launcher = sharding_launcher(tmp_path, monkeypatch)
     same = f"{EMBEDDINGS} --max_train_samples 23 --per_device_eval_batch_size 1".split()
     arguments = [*flags, *same, "--model", str(twins / "twin-0")]
     one, _ = run(tmp_path / "one", *arguments, "--per_device_train_batch_size", "8")

@@ -15,7 +15,14 @@ import pytest
 import torch
 import yaml
 from builders import ROOT
-from builders.recipes import ACCELERATE, Done, run_recipe, shard_on_cpus, start_recipe
+from builders.recipes import (
+    ACCELERATE,
+    LAUNCHING,
+    Done,
+    run_recipe,
+    sharding_launcher,
+    start_recipe,
+)
 from safetensors.torch import load_file
 
 from hf_embinit import __version__
@@ -164,13 +171,15 @@ def test_two_processes_learn_what_one_learns_from_the_same_batches(
 ) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY)
     (tmp_path / "ddp.yaml").write_text(ACCELERATE % "MULTI_GPU")
-    shard_on_cpus(tmp_path, monkeypatch)
-    arguments = yaml.safe_load(TINY)["arguments"] | {"per_device_train_batch_size": 16}
+    sharding_launcher(tmp_path, monkeypatch)
+    arguments = yaml.safe_load(TINY)["arguments"] | {"per_device_train_batch_size": 16, "seed": 1}
     flags = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
     alone = run_recipe("translate", *flags, "--output_dir", str(tmp_path / "one"))
     assert alone.returncode == 0, alone.stderr[-3000:]
     folders = [tmp_path / "one"]
-    for name in ("ddp", "fsdp"):
+    for name in ("ddp", "fsdp"):  # processes of their own, and forks
+        if name == "fsdp":
+            monkeypatch.setenv("PYTHONPATH", LAUNCHING, prepend=os.pathsep)
         done = reproduce(
             *(str(tmp_path / "tiny.yaml"), "--set", "per_device_train_batch_size=8"),
             *("--output_dir", str(tmp_path / name), "--accelerate_config", str(tmp_path / f"{name}.yaml")),
