@@ -18,17 +18,24 @@ from builders.loopback_hub import Client, Hub, loopback_hub
 from packaging.requirements import Requirement
 
 
-@pytest.fixture(scope="module")
-def hub() -> Iterator[Hub]:
-    """A running Hub on this machine, shared by the tests of one file."""
+@pytest.fixture(scope="session")
+def server() -> Iterator[Hub]:
+    """A running Hub on this machine."""
     with loopback_hub() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def writer(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A process logged in to `hub` as `user`, whose token may write."""
-    with hub.client(tmp_path_factory.mktemp("writer"), "hf_writer") as client:
+def hub(server: Hub) -> Hub:
+    """The Hub, on which there is nothing yet, shared by the tests of one file."""
+    server.clear()
+    return server
+
+
+@pytest.fixture(scope="session")
+def writer(server: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A process logged in to `hub` as `user`, whose token may write; what it has imported, it keeps."""
+    with server.client(tmp_path_factory.mktemp("writer"), "hf_writer") as client:
         yield client
 
 

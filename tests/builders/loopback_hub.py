@@ -70,6 +70,18 @@ class Hub(ThreadingHTTPServer):
         repository.add("main", files, "initial commit", "someone")
         return repository
 
+    def clear(self) -> None:
+        """Forgets every repository and collection, what was asked and what was to go wrong."""
+        for held in (
+            self.repositories,
+            self.lfs,
+            self.collections,
+            self.requests,
+            self.downloads,
+            self.faults,
+        ):
+            held.clear()
+
     def stop(self) -> None:
         """No more answers; may be called twice."""
         self.shutdown()

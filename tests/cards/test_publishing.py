@@ -57,10 +57,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def writer(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A process that has hf_embinit and no token of its own."""
-    with hub.client(tmp_path_factory.mktemp("writer")) as client:
-        yield client
+def writer(writer: Client) -> Iterator[Client]:
+    """That process without a token of its own."""
+    writer.run("import os; del os.environ['HF_TOKEN']")
+    yield writer
+    writer.run("import os; os.environ['HF_TOKEN'] = token", token="hf_writer")
 
 
 def publish(client: Client, *wanted: tuple[Path, str, dict[str, Any]]) -> list[list[str]]:
