@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from builders.loopback_hub import loopback_hub
-from builders.loopback_requests import Handler
+from builders.loopback_hub import Client, Hub, loopback_hub
 from builders.run_folders import run_folder
 
 CALLS = """
@@ -74,34 +73,34 @@ def test_everything_that_asks_a_silent_hub_ends_soon(silent: str, run: Path, tmp
         assert seconds < 60, (name, seconds)
 
 
-def test_a_hub_that_falls_silent_later_is_given_up(run: Path, tmp_path: Path) -> None:
-    gone = threading.Event()
-
-    def sleep(handler: Handler) -> None:
-        gone.wait(60)
-
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Hub, Client]]:
+    """A Hub and a client that waits for a second."""
     with loopback_hub() as hub:
-        hub.fault("GET /api/whoami", sleep)
-        with hub.client(tmp_path, "hf_writer", HF_HUB_DOWNLOAD_TIMEOUT="1") as client:
-            before = time.monotonic()
-            lines = client.run(CALLS, names=["publish", "push"], run=str(run)).splitlines()
-            assert time.monotonic() - before < 140
-        gone.set()
+        cache = tmp_path_factory.mktemp("hasty")
+        with hub.client(cache, "hf_writer", HF_HUB_DOWNLOAD_TIMEOUT="1") as client:
+            yield hub, client
+
+
+def test_others_requests_are_left_as_they_are(hasty: tuple[Hub, Client]) -> None:
+    hub, client = hasty
+    hub.fault("GET /api/whoami", lambda handler: time.sleep(2), times=1)
+    told = client.run(
+        "from hf_embinit.hub import hub_is_reachable\n"
+        "from huggingface_hub import HfApi\n"
+        "assert hub_is_reachable()\n"
+        "print(HfApi().whoami()['name'])"
+    )
+    assert told == "user\n"
+
+
+def test_a_hub_that_falls_silent_later_is_given_up(hasty: tuple[Hub, Client], run: Path) -> None:
+    hub, client = hasty
+    gone = threading.Event()
+    hub.fault("GET /api/whoami", lambda handler: gone.wait(60))
+    before = time.monotonic()
+    lines = client.run(CALLS, names=["publish", "push"], run=str(run)).splitlines()
+    assert time.monotonic() - before < 140
+    gone.set()
     for name, answer, seconds in map(json.loads, lines):
         assert "does not answer within 1 s" in answer and seconds < 60, (name, answer, seconds)
-
-
-def test_others_requests_are_left_as_they_are(tmp_path: Path) -> None:
-    def slow(handler: Handler) -> None:
-        time.sleep(2)
-
-    with loopback_hub() as hub:
-        hub.fault("GET /api/whoami", slow, times=1)
-        with hub.client(tmp_path, "hf_writer", HF_HUB_DOWNLOAD_TIMEOUT="1") as client:
-            told = client.run(
-                "from hf_embinit.hub import hub_is_reachable\n"
-                "from huggingface_hub import HfApi\n"
-                "assert hub_is_reachable()\n"
-                "print(HfApi().whoami()['name'])"
-            )
-        assert told == "user\n"

@@ -288,54 +288,48 @@ def test_added_tokens_in_sub_word_text(full):
 
 LOAD = """
 import json, sys
-for name in {blocked!r}:
-    sys.modules[name] = None
+if {remote}:
+    sys.modules["hf_embinit"] = None
+else:
+    import hf_embinit
 from transformers import AutoTokenizer
-{imports}
-tok = AutoTokenizer.from_pretrained({folder!r}, **{options!r})
-encoded = tok({source!r}, text_target={target!r})
-print(json.dumps([type(tok).__module__, encoded["input_ids"], encoded["labels"],
-                  tok.batch_decode(encoded["labels"], skip_special_tokens=True),
-                  tok.decode(encoded["input_ids"][0], side="source"), len(tok), tok.target_vocab_size]))
+for kind in ("unigram", "words"):
+    if kind == "unigram":
+        sys.modules["spacy"] = None  # which sub-words do not need
+    else:
+        del sys.modules["spacy"]
+    tok = AutoTokenizer.from_pretrained({folder!r} + kind, trust_remote_code={remote})
+    encoded = tok({source!r}, text_target={target!r})
+    print(json.dumps([type(tok).__module__, encoded["input_ids"], encoded["labels"],
+                      tok.batch_decode(encoded["labels"], skip_special_tokens=True),
+                      tok.decode(encoded["input_ids"][0], side="source"), len(tok), tok.target_vocab_size]))
 """
 
 
-def load_elsewhere(folder: Path, cache: Path, remote: bool, blocked: tuple[str, ...]) -> list:
-    """What a fresh process makes of a saved tokenizer."""
-    script = LOAD.format(
-        blocked=(*blocked, "hf_embinit") if remote else blocked,
-        imports="" if remote else "import hf_embinit",
-        folder=str(folder),
-        options={"trust_remote_code": True} if remote else {},
-        source=DE[:7],
-        target=EN[:7],
-    )
-    env = {**os.environ, "HF_HOME": str(cache), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+@pytest.mark.parametrize("remote", [False, True], ids=["with_hf_embinit", "trust_remote_code"])
+def test_save_and_load_in_another_process(remote, tmp_path):
+    saved = {}
+    for kind, tokenizer in (("unigram", unigram()), ("words", "words")):
+        saved[kind] = VanillaTransformerTokenizer.build(
+            DE, EN, tokenizer=tokenizer, source_lang="de", target_lang="en", min_frequency=6
+        )
+        saved[kind].save_pretrained(tmp_path / kind)
+    script = LOAD.format(remote=remote, folder=f"{tmp_path}/", source=DE[:7], target=EN[:7])
+    env = {**os.environ, "HF_HOME": str(tmp_path / "c"), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr
-    return json.loads(run.stdout.splitlines()[-1])
-
-
-@pytest.mark.parametrize("remote", [False, True], ids=["with_hf_embinit", "trust_remote_code"])
-@pytest.mark.parametrize("kind", ["words", "unigram"])
-def test_save_and_load_in_another_process(kind, remote, tmp_path):
-    tokenizer = "words" if kind == "words" else unigram()
-    tok = VanillaTransformerTokenizer.build(
-        DE, EN, tokenizer=tokenizer, source_lang="de", target_lang="en", min_frequency=6
-    )
-    tok.save_pretrained(tmp_path / "saved")
-    here = tok(DE[:7], text_target=EN[:7])
-    blocked = () if kind == "words" else ("spacy",)  # sub-words need no spaCy
-    module, *there = load_elsewhere(tmp_path / "saved", tmp_path / "cache", remote, blocked)
-    assert module.startswith("transformers_modules." if remote else "hf_embinit.")
-    assert there == [
-        here["input_ids"],
-        here["labels"],
-        tok.batch_decode(here["labels"], skip_special_tokens=True),
-        tok.decode(here["input_ids"][0], side="source"),
-        len(tok),
-        tok.target_vocab_size,
-    ]
+    for tok, line in zip(saved.values(), run.stdout.splitlines(), strict=True):
+        module, *there = json.loads(line)
+        assert module.startswith("transformers_modules." if remote else "hf_embinit.")
+        here = tok(DE[:7], text_target=EN[:7])
+        assert there == [
+            here["input_ids"],
+            here["labels"],
+            tok.batch_decode(here["labels"], skip_special_tokens=True),
+            tok.decode(here["input_ids"][0], side="source"),
+            len(tok),
+            tok.target_vocab_size,
+        ]
 
 
 def test_saving_twice_gives_the_same_files(full, tmp_path):
