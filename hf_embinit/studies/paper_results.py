@@ -44,10 +44,12 @@ def paper_rows(record: RunRecord) -> list[PaperRow]:
     than the cell. Cells that were searched over a grid have no settings to compare with, and are left out.
     """
     values, task = record.to_dict(), task_of(record.task, record.metrics)
+    named = {key: values[key] for key in ("dataset", "init", "tokenizer")}
+    arguments = {**values["arguments"], **named, "task": values["dataset"]}
     rows = []
     for study, cell in _printed_cells():
         ((point, runs),) = cell.points
-        if point or task is None or runs[0].recipe != task.recipe or not _same(runs[0].arguments, values):
+        if point or task is None or runs[0].recipe != task.recipe or not _same(runs[0].arguments, arguments):
             continue
         for value, printed in zip(cell.values, cell.paper, strict=False):
             ours = field_value(values, value.field)
@@ -89,9 +91,7 @@ def _printed_cells() -> list[tuple[Study, Cell]]:
     ]
 
 
-def _same(arguments: Mapping[str, Any], record: Mapping[str, Any]) -> bool:
-    named = {key: record[key] for key in ("dataset", "init", "tokenizer")}
-    ours = {**record["arguments"], **named, "task": record["dataset"]}
+def _same(arguments: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     if any(ours.get(key) not in usual for key, usual in _ORDINARY.items() if key not in arguments):
         return False
     return all(

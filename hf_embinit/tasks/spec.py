@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,7 @@ def list_tasks() -> list[TaskSpec]:
     return _tasks().list()
 
 
+@cache
 def _tasks() -> Registry[TaskSpec]:
     """The registry, once every module of a task has been imported."""
     room = import_module(__package__)
