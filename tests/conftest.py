@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -42,6 +43,12 @@ def writer(server: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest files first, so that no worker is left alone with one of them in the end."""
     items.sort(key=lambda item: "recipes" not in item.path.parts)
+
+
+def pytest_collection_finish() -> None:
+    """Takes what was imported, which stays, out of what every collection of garbage looks through."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from builders import ROOT
 
 
 def runs(code: str) -> None:
@@ -36,6 +37,15 @@ def test_patching_needs_no_vanilla_model_and_touches_no_class() -> None:
         "model.resize_token_embeddings(11); "
         "assert before == (P.resize_token_embeddings, P._init_weights); "
         "assert not {'datasets', 'spacy', 'matplotlib', 'sacrebleu'} & set(sys.modules)"
+    )
+
+
+def test_a_recipe_that_trains_nothing_itself_has_a_quick_help() -> None:
+    runs(
+        f"import contextlib, runpy, sys; sys.argv = [{str(ROOT / 'recipes' / 'reproduce.py')!r}, '--help']\n"
+        "with contextlib.suppress(SystemExit): runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "slow = {'transformers.modeling_utils', 'transformers.training_args', 'peft', 'spacy'}\n"
+        "assert not slow & set(sys.modules), slow & set(sys.modules)"
     )
 
 

@@ -9,13 +9,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from builders import ROOT
 from builders.command_line import OFFLINE, embinit, load
-from builders.loopback_hub import loopback_hub
+from builders.loopback_hub import Client, Hub
 from builders.run_folders import run_folder
 from builders.tiny_tokenizers import tokenizer
 from transformers import BertConfig, BertForMaskedLM
@@ -429,33 +429,29 @@ def test_compare(model, vectors, tmp_path, capsys) -> None:
     assert json.loads(out)["knn_match"] == expected["knn_match"] and json.loads(out)["k"] == 3
 
 
-PUBLISH = """
-import json, sys
+COMMANDS = """
+import contextlib, io, json
 from hf_embinit.__main__ import main
-for words in json.loads(sys.argv[1]):
-    code = main(words)
-    print("\\nexit code", code)
+for words in commands:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(words)
+    print(json.dumps([code, out.getvalue(), err.getvalue()]))
 """
 
 
-def test_publish_and_results_of_the_hub(tmp_path) -> None:
+def test_publish_and_results_of_the_hub(hub: Hub, writer: Client, tmp_path: Path) -> None:
     record = run_folder(tmp_path / "run", "gpt2")
-    lines = [
+    commands = [
         ["publish", str(tmp_path / "run"), "user/mine", "--private", "--json"],
         ["results", "user/mine", "--json"],
         ["manifest", "user/mine", "--json"],
         ["publish", str(tmp_path), "user/mine"],
     ]
-    with loopback_hub() as hub:
-        done = subprocess.run(
-            [sys.executable, "-c", PUBLISH, json.dumps(lines)],
-            capture_output=True, text=True, timeout=250, env=hub.environment(tmp_path / "cache"), cwd=ROOT,
-        )  # fmt: skip
-        assert hub.repository("user/mine").private
-    assert done.returncode == 0, done.stderr[-2000:]
-    published, results, manifest, failed = (part.strip() for part in done.stdout.split("exit code")[:4])
-    assert json.loads(published)["repo_id"] == "user/mine"
-    (found,) = json.loads(results.removeprefix("0"))
+    answers = map(json.loads, writer.run(COMMANDS, commands=commands).splitlines())
+    (*published, _), (_, results, _), (_, manifest, _), failed = answers
+    assert hub.repository("user/mine").private
+    assert published[0] == 0 and json.loads(published[1])["repo_id"] == "user/mine"
+    (found,) = json.loads(results)
     assert (found["init"], found["seed"]) == (record.init, record.seed)
-    assert json.loads(manifest.removeprefix("0"))[0]["init"] == "xavier"
-    assert failed == "0" and "exit code 1" in done.stdout and "error: " in done.stderr
+    assert json.loads(manifest)[0]["init"] == "xavier"
+    assert failed[:2] == [1, ""] and "error: " in failed[2]

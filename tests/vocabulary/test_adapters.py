@@ -547,23 +547,17 @@ def test_a_copied_or_stored_model_saves_its_own_rows(duplicate, carried, tmp_pat
     assert torch.equal(load_file(tmp_path / "adapter" / ROWS)["model.embed_tokens.weight"], rows[new])
 
 
-def test_an_adapter_on_the_hub(adapter, tmp_path) -> None:
+def test_an_adapter_on_the_hub(hub, writer, adapter) -> None:
     """Uploaded as a folder, loaded and merged by its id; another process asks a Hub on this machine."""
-    import subprocess
-    import sys
-
-    from builders.loopback_hub import loopback_hub
-
     folder, _ = adapter
     grown = tokenizer("byte_level")
     grown.add_tokens(NEW)
     grown.save_pretrained(folder / "tokenizer")
     code = """
-import sys, torch, hf_embinit
+import torch, hf_embinit
 from huggingface_hub import HfApi
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_embinit.__main__ import main
-folder = sys.argv[1]
 api = HfApi()
 api.create_repo("user/adapter")
 AutoTokenizer.from_pretrained(folder + "/tokenizer").save_pretrained(folder + "/adapter")
@@ -584,11 +578,7 @@ except hf_embinit.EmbinitError as error:
 else:
     raise AssertionError
 """
-    with loopback_hub() as hub:
-        environment = hub.environment(tmp_path / "hf")
-        command = [sys.executable, "-c", code, str(folder)]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
-    assert done.returncode == 0, done.stderr[-3000:]
+    writer.run(code, folder=str(folder))
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["a base that PEFT finds", "an unknown base"])
