@@ -80,7 +80,8 @@ def load_vectors(
     return vectors
 
 
-def check_source(spec: str | PathLike[str]) -> None:
+@checked
+def check_source(spec: FilePath) -> None:
     """Raises `DataNotFoundError` for a path at which there are no vectors; reads nothing.
 
     A name that may be a Hub id passes: whether it is there, only the Hub knows.

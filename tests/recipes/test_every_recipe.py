@@ -27,7 +27,8 @@ SHARED = "--init --init_options --tokenizer --vectors --allow_pickle --d_model -
         ("--num_heads 7", "num_heads"),
         ("--tokenizer /nowhere/bert", "--tokenizer '/nowhere/bert' is no folder here"),
         ("--train_file /nowhere.jsonl", "/nowhere.jsonl"),
-        ("--init bert --vectors /nowhere.txt", "/nowhere.txt"),
+        # said before any data are looked for
+        ("--init bert --vectors /nowhere.txt --train_file /nowhere.jsonl", "--vectors '/nowhere.txt' is no"),
     ],
 )
 def test_bad_input_is_one_clear_error(name: str, arguments: str, sentence: str, tmp_path: Path) -> None:
