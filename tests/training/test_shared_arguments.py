@@ -7,7 +7,7 @@ import torch
 from builders import tiny_tokenizers
 
 import hf_embinit
-from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
 from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForCausalLM
 from hf_embinit.training import InitArguments, VanillaArguments
 from hf_embinit.vectors import PretrainedVectors
@@ -58,7 +58,13 @@ def test_every_way_to_shuffle_can_be_chosen(mode):
     }[mode]  # fmt: skip
 
 
-def test_vectors_that_no_initialiser_reads_are_refused():
-    assert VanillaArguments(vectors="v.txt").options_of("glove") == {}
+def test_vectors_that_no_initialiser_reads_or_that_are_not_there_are_refused(tmp_path):
+    (tmp_path / "v.txt").touch()
+    assert VanillaArguments(vectors=str(tmp_path / "v.txt")).options_of("glove") == {}
+    assert VanillaArguments(vectors="somebody/vectors").options_of("glove") == {}  # the Hub knows
+    with pytest.raises(DataNotFoundError, match=r"^--vectors 'v\.txt' is no file or folder here"):
+        VanillaArguments(vectors="v.txt").options_of("glove")
+    with pytest.raises(DataNotFoundError, match=r"^The vectors 'glove' are a file that is not on the Hub"):
+        VanillaArguments(vectors="glove").options_of("glove_xavier")
     with pytest.raises(InvalidArgumentError, match="is given, but --init xavier reads no vectors"):
         VanillaArguments(vectors="v.txt").options_of("xavier")
