@@ -92,7 +92,7 @@ def main() -> None:
 
     model_args.refuse_shapes()
     init, changes = model_args.init, surgery_args.surgery
-    init_options = model_args.options_of(init)  # what does not fit ends here, before any work
+    init_options = model_args.options_of(init, TASK.datasets.get(data_args.task))  # or ends before any work
     surgery_options = surgery_args.options(init, model_args.vectors)
     run = training.start(
         TASK,

@@ -103,9 +103,9 @@ def main() -> None:
     from hf_embinit.tasks.language_modeling import TextData, load_texts
 
     init = training.chosen_init(model_args)
-    options = model_args.options_of(init)  # what does not fit ends here, before any work
-    training.check_experiment(model_args, twin_args, training_args)
     dataset = data_args.dataset = ALIASES.get(data_args.dataset, data_args.dataset)
+    options = model_args.options_of(init, TASK.datasets.get(dataset))  # what does not fit ends here
+    training.check_experiment(model_args, twin_args, training_args)
     names = {"init": init or "kept", "tokenizer": model_args.tokenizer or model_args.model}
     run = training.start(TASK, training_args, model_args, twin_args, data_args, **names)
 

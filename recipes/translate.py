@@ -99,7 +99,7 @@ def main() -> None:
     from hf_embinit.tasks.translation import TranslationData, load_translation
 
     init, source, target = model_args.init, data_args.source_lang, data_args.target_lang
-    options = model_args.options_of(init)  # an unknown name ends here, before any work
+    options = model_args.options_of(init, TASK.datasets.get(data_args.dataset))  # or ends before any work
     run = training.start(TASK, training_args, model_args, data_args)
 
     with training_args.main_process_first(desc="loading data and vectors"):

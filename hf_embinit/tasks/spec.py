@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataNotFoundError, VectorFileError
-from ..initializers import get_initializer
+from ..initializers import Initializer, get_initializer
 from ..registry import Registry
 from ..tokens import read_vocabulary, token_family, word_candidates
 from ..vectors import PretrainedVectors, check_source, load_vectors
@@ -52,6 +52,11 @@ class DataSpec:
         """
         names = [tokenizer, *_NAMED_KINDS.get(_tokenizer_kind(tokenizer), ())] if self.presets else []
         return dict(next((self.presets[n] for n in names if n in self.presets), self.presets.get("*", {})))
+
+    def gives_vectors(self, init: Initializer) -> bool:
+        """Whether `init`, which names no others, reads GloVe of this data set's text: an embedded corpus."""
+        named = init.defaults.get("vectors", "glove")
+        return self.text is not None and "vectors" in init.needs and named == "glove"
 
 
 @dataclass(frozen=True)
@@ -127,14 +132,12 @@ class TaskSpec:
         None when the initialiser reads no vectors or has its own (`bert` means BERT's, whatever the data),
         when the data are not embedded, and for sub-words.
         """
-        initializer = get_initializer(init)
-        named = initializer.defaults.get("vectors", "glove")
-        spec = self.datasets.get(dataset)
-        if "vectors" not in initializer.needs or named != "glove" or spec is None or spec.text is None:
+        data = self.datasets.get(dataset)
+        if data is None or data.text is None or not data.gives_vectors(get_initializer(init)):
             return None
         if token_family(tokenizer) != "words":
             return None
-        return corpus_vectors.corpus_vectors(spec.text.format(language=language), dim)
+        return corpus_vectors.corpus_vectors(data.text.format(language=language), dim)
 
 
 def given_vectors(

@@ -13,9 +13,9 @@ from .. import surgery
 from ..arguments import Count, NotNegative, Positive, TrainingSeed
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained_tokenizer
-from ..initializers import get_initializer, table_initializer
-from ..tasks import TaskSpec, check_vectors, given_vectors
-from ..vectors import PretrainedVectors
+from ..initializers import NEEDED_VECTORS, get_initializer, required, table_initializer
+from ..tasks import DataSpec, TaskSpec, check_vectors, given_vectors
+from ..vectors import PretrainedVectors, check_source
 from .arguments import flag
 
 BY_LENGTH = {"train_sampling_strategy": "group_by_length", "remove_unused_columns": False}
@@ -93,11 +93,12 @@ class InitArguments:
         False, "Read a model or vectors that have no safetensors from their .bin files."
     )
 
-    def options_of(self, init: str | None) -> dict[str, Any]:
-        """The options as keyword arguments.
+    def options_of(self, init: str | None, data: DataSpec | None = None) -> dict[str, Any]:
+        """The options as keyword arguments; `data` is what is trained on, if it is a data set with a name.
 
         Raises an `EmbinitError` for an `init` that makes no whole tables, for an option that it does not
-        have, for vectors that it does not read or that are not there, and for options without an `init`.
+        have, for vectors that it does not read, that are not there or that it lacks, and for options without
+        an `init`.
         """
         options: dict[str, Any] = {}
         for text in self.init_options or []:
@@ -115,6 +116,9 @@ class InitArguments:
         if init is not None:
             record = table_initializer(init)
             record.check_options(options)
+            has_vectors = self.vectors is not None or (data is not None and data.gives_vectors(record))
+            if "vectors" in record.needs and not has_vectors:
+                check_source(required(record.defaults.get("vectors"), NEEDED_VECTORS, init))
             for flag in ("vectors", "target_vectors"):
                 given = getattr(self, flag, None)
                 if given is None:

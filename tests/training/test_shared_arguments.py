@@ -7,14 +7,16 @@ import torch
 from builders import tiny_tokenizers
 
 import hf_embinit
-from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
+from hf_embinit.errors import DataNotFoundError, EmbinitError, InvalidArgumentError
 from hf_embinit.models import VanillaTransformerConfig, VanillaTransformerForCausalLM
+from hf_embinit.tasks import get_task
 from hf_embinit.training import InitArguments, VanillaArguments
 from hf_embinit.vectors import PretrainedVectors
 
 
 def test_options_are_read_as_json_or_text():
-    assert InitArguments(init_options=["mode=rows"]).options_of("glove_shuffled") == {"mode": "rows"}
+    rows = InitArguments(init_options=["mode=rows"], vectors="some/body")
+    assert rows.options_of("glove_shuffled") == {"mode": "rows"}
     assert InitArguments(init_options=["std=1e-5"]).options_of("normal") == {"std": 1e-5}
     assert InitArguments().options_of("xavier") == InitArguments().options_of(None) == {}
 
@@ -44,7 +46,7 @@ def test_every_way_to_shuffle_can_be_chosen(mode):
         )
     )
     vectors = PretrainedVectors(tokens, matrix, "mine", "wordpiece")
-    options = InitArguments(init_options=[f"mode={mode}"]).options_of("pretrained_shuffled")
+    options = InitArguments(init_options=[f"mode={mode}"], vectors="b").options_of("pretrained_shuffled")
     hf_embinit.initialize(model, "pretrained_shuffled", tokenizer=tokenizer, vectors=vectors, **options)
     (event,) = hf_embinit.read_manifest(model)
     assert event["options"] == {"mode": mode}
@@ -56,6 +58,17 @@ def test_every_way_to_shuffle_can_be_chosen(mode):
     assert (share > 0.9, kept > 0.9) == {
         "elements": (False, False), "rows": (True, True), "rows_and_columns": (False, True),
     }[mode]  # fmt: skip
+
+
+@pytest.mark.parametrize("init", ["glove", "glove_xavier", "pretrained", "pretrained_orthogonal"])
+def test_an_embedded_corpus_has_vectors_and_others_need_some(init):
+    assert InitArguments().options_of(init, get_task("translation").datasets["captions"]) == {}
+    sentence = (
+        "is not on the Hub: give vectors" if init.startswith("glove") else r"needs vectors= \(--vectors"
+    )
+    for data in (None, get_task("translation").datasets["multi30k"]):
+        with pytest.raises(EmbinitError, match=sentence):
+            InitArguments().options_of(init, data)
 
 
 def test_vectors_that_no_initialiser_reads_or_that_are_not_there_are_refused(tmp_path):
