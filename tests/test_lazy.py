@@ -40,12 +40,14 @@ def test_patching_needs_no_vanilla_model_and_touches_no_class() -> None:
     )
 
 
-def test_a_recipe_that_trains_nothing_itself_has_a_quick_help() -> None:
+def test_recipes_that_train_nothing_themselves_have_a_quick_help() -> None:
     runs(
-        f"import contextlib, runpy, sys; sys.argv = [{str(ROOT / 'recipes' / 'reproduce.py')!r}, '--help']\n"
-        "with contextlib.suppress(SystemExit): runpy.run_path(sys.argv[0], run_name='__main__')\n"
-        "slow = {'transformers.modeling_utils', 'transformers.training_args', 'peft', 'spacy'}\n"
-        "assert not slow & set(sys.modules), slow & set(sys.modules)"
+        "import contextlib, runpy, sys\n"
+        "for name in ('reproduce', 'retokenize', 'compare_vocabularies', 'chat_tokens'):\n"
+        f"    sys.argv = [{str(ROOT / 'recipes')!r} + f'/{{name}}.py', '--help']\n"
+        "    with contextlib.suppress(SystemExit): runpy.run_path(sys.argv[0], run_name='__main__')\n"
+        "    slow = {'transformers.modeling_utils', 'transformers.training_args', 'peft', 'spacy'}\n"
+        "    assert not slow & set(sys.modules), (name, slow & set(sys.modules))"
     )
 
 

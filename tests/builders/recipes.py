@@ -81,7 +81,8 @@ def run_recipe(name: str, *arguments: str, **env: str) -> Done:
 
 def start_recipe(name: str, *arguments: str, launcher: Sequence[str] = ()) -> subprocess.Popen[str]:
     """Starts a recipe in a process of its own."""
-    path = os.pathsep.join([*([LAUNCHING] if launcher else []), os.environ.get("PYTHONPATH", "")])
+    places = [LAUNCHING if launcher else "", os.environ.get("PYTHONPATH", "")]
+    path = os.pathsep.join(filter(None, places))  # an empty place would be this folder
     return subprocess.Popen(
         [sys.executable, *launcher, str(ROOT / "recipes" / f"{name}.py"), *arguments],
         env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": path},
