@@ -606,6 +606,32 @@ def test_random_rows_at_a_fifth_and_a_tenth_on_multi30k_are_as_the_page_says():
         assert said in pages()
 
 
+def test_what_one_seed_with_vectors_has_at_a_fifth_on_multi30k():
+    at = {}
+    for init in ("xavier", "glove_xavier", "glove_orthogonal"):
+        for scale in (1.0, 0.2):
+            on_gpu = (init, scale) == ("xavier", 0.2)
+            runs = translations("multi30k", init, None, frozen=True, scale=scale, gpu=on_gpu)
+            metrics = runs[1]["metrics"]
+            at[init, scale] = metrics["test_bleu_tokenized"], metrics["validation_loss"]
+            assert (sorted(runs) == [1]) == ("glove" in init and scale == 0.2)
+    (plain, plain_loss), (turned, turned_loss), (drawn, drawn_loss) = (
+        at[init, 0.2] for init in ("glove_xavier", "glove_orthogonal", "xavier")
+    )
+    ahead = {init: at[init, 1.0][0] - at["xavier", 1.0][0] for init, _ in at}
+    gained = {init: at[init, 0.2][0] - at[init, 1.0][0] for init, _ in at}
+    assert max(plain_loss, turned_loss) < drawn_loss and max(plain, turned) < drawn
+    for said in (
+        f"there `glove_xavier` has {plain:.1f} BLEU and {plain_loss:.2f} nats, "
+        f"`glove_orthogonal` {turned:.1f} and {turned_loss:.2f}, "
+        f"and of the same seed `xavier` has {drawn:.1f} and {drawn_loss:.2f}",
+        "of the {glove_xavier:.1f} and {glove_orthogonal:.1f} by which they are ahead".format(**ahead),
+        f"lose {-gained['glove_xavier']:.1f} and {-gained['glove_orthogonal']:.1f} from factor 1 to a fifth",
+        f"where it gains {gained['xavier']:.1f}",
+    ):
+        assert said in pages()
+
+
 def lost_by_shortening(
     init, options, *, trained, to, since=1.0, data="captions", metric="test_bleu_tokenized", seeds=3, gpu=()
 ):
