@@ -169,7 +169,7 @@ def _read(path: Path) -> _Located:
     """The YAML file as mappings that know their lines."""
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
         """Records lines, refuses a key that is given twice."""
 
     def mapping(loader: Any, node: Any) -> _Located:
