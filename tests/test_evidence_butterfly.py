@@ -99,7 +99,7 @@ def test_the_curve_of_three_wide_pairs_is_as_the_pages_say() -> None:
     first, hundred = (
         100 * statistics.fmean(end[f"knn_input_euclidean_k{k}"] for end in ends) for k in (1, 100)
     )
-    assert f"By distance it is {first:.1f}% at K = 1 and {hundred:.1f}% at K = 100;" in page
+    assert f"By distance it is {first:.1f}% at K = 1 and {hundred:.1f}% at K = 100 (below)." in page
     train, validation = (
         statistics.fmean(v for c in curves for k, v in c[16000].items() if k.startswith(f"{split}_loss_seed"))
         for split in ("train", "validation")
@@ -111,6 +111,34 @@ def test_the_curve_of_three_wide_pairs_is_as_the_pages_say() -> None:
     assert f"and {fallen.replace(' (', ' lower at the last step (')}." in PAGE
     low, high = perplexity(6813), perplexity(16000).replace(" (", " at the last (")
     assert f"lowest at step 6,813, {low}, and {high}" in PAGE
+
+
+def test_one_row_that_is_never_read_is_nearest_by_distance() -> None:
+    """Its own match is 0, and it alone is left out of the mean over tokens that are seen."""
+    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    names = ["width512-0-1", "width512-5000-0-1"]
+    singles = [RECORDS[f"language_model/butterfly-{name}/results.json"] for name in names]
+    wide = butterfly_pairs()["wide"]
+    for record in (*singles, *wide):
+        metrics = record["metrics"]
+        unseen = 1 - metrics["knn_input_inner_product"] / metrics["knn_input_inner_product_seen"]
+        assert 1 / unseen == pytest.approx(15_924, abs=1)
+    matches = [100 * record["metrics"]["knn_input_euclidean_k1"] for record in singles]
+    lengths = [
+        [statistics.fmean(v for k, v in row.items() if k.startswith("row_norm_mean")) for row in ends]
+        for ends in ([record["history"][i] for i in (0, -1)] for record in (*singles, *wide))
+    ]
+    assert all(round(start, 2) == 0.25 for start, _ in lengths)
+    assert {f"{end:.1f}" for _, end in lengths[2:]} == {"1.6"}
+    angle = math.degrees(math.acos((1 - (lengths[2][0] / lengths[2][1]) ** 2) / 2))
+    for said in (
+        "One of the 15,924 rows that are compared is never read in training",
+        f"within {angle:.0f} degrees of it",
+        f"K = 1 is {matches[0]:.1f}% after the 2,500 steps below (rows of {lengths[0][1]:.2f}), "
+        f"{matches[1]:.1f}% after the 5,000 ({lengths[1][1]:.2f})",
+        f"where it alone makes {100 / 19:.1f}%.",
+    ):
+        assert said in page
 
 
 def test_the_pairs_of_the_papers_width_are_as_their_page_says() -> None:
