@@ -314,7 +314,7 @@ chat_tokens.py --model gpt2 --template nowhere --output_dir o | --template 'nowh
 chat_tokens.py --model cut --output_dir o | --model cut cannot be read
 chat_tokens.py --rank 0 --output_dir o | --rank 0: expected a whole number of 1 or more
 reproduce.py tabel1 --output_dir o | Unknown study 'tabel1'. Did you mean: table1
-reproduce.py study.yaml --output_dir o | study.yaml is not a study
+reproduce.py study.yaml --output_dir o | the study study.yaml cannot be read
 reproduce.py table1 --only nowhere --output_dir o | --only nowhere: no cell of table1 matches
 reproduce.py table1 --seeds 0 --output_dir o | --seeds 0: expected a whole number of 1 or more
 reproduce.py table1 --set foo --output_dir o | --set 'foo': give argument=value

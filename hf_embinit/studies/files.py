@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidArgumentError, UnknownNameError
+from ..foreign import reading
 
 PaperValue = tuple[float | None, float | None, str]
 """Mean and sd that the paper prints, and the text as printed."""
@@ -169,7 +170,9 @@ def _read(path: Path) -> _Located:
     """The YAML file as mappings that know their lines."""
     import yaml
 
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    quickest: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+    class Loader(quickest):
         """Records lines, refuses a key that is given twice."""
 
     def mapping(loader: Any, node: Any) -> _Located:
@@ -187,10 +190,8 @@ def _read(path: Path) -> _Located:
         return located
 
     Loader.add_constructor("tag:yaml.org,2002:map", mapping)
-    try:
+    with reading(f"the study {path}", InvalidArgumentError):
         raw = yaml.load(path.read_text(encoding="utf-8"), Loader)  # a SafeLoader
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidArgumentError(f"{path} is not a study: {error}") from None
     if not isinstance(raw, _Located):
         raise InvalidArgumentError(f"{path} is not a study: it holds no mapping")
     return raw

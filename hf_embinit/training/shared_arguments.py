@@ -275,9 +275,8 @@ class TwinArguments:
     knn_k: Count = flag(10, "Neighbours a token, for KNN match similarity.")
     knn_tokens: Count | None = flag(
         None,
-        "Compare this many of the most frequent tokens among themselves. Default: all, with those that the "
-        "text never has, whose rows stay as they were drawn: the longer training, the more rows have one of "
-        "them for their nearest by distance.",
+        "Compare this many of the most frequent tokens among themselves. Default: all, also those that the "
+        "text never has, whose rows learn nothing.",
     )
     records_per_decade: Count = flag(8, "Records for each factor of ten in optimizer steps.")
 

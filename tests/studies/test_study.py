@@ -291,7 +291,7 @@ def test_a_wrong_study_file_is_an_error_with_its_line(toy, old, new, line, sente
         ("{bonus: 20}", "{model: run:a/high/x}", "cell a/high: model cannot be 'run:a/high/x'"),
         ("{task: t}", "{model: run:b/low/x}", "cell b/low: model cannot be 'run:b/low/x'"),
         (STUDY, "just text", "holds no mapping"),
-        (STUDY, "a: [", "is not a study"),
+        (STUDY, "a: [", "cannot be read: while parsing"),
     ],
 )
 def test_a_study_that_does_not_fit_together(toy, old, new, sentence) -> None:
