@@ -55,7 +55,7 @@ class Arguments:
     )
     max_runs: CountOrZero | None = flag(None, "Start at most this many runs; 0 only writes the table.")
     smoke: bool = flag(False, "Tiny models on embedded data: does all of it work?")
-    retry_failed: bool = flag(False, "Run those again that failed twice before.")
+    retry_failed: bool = flag(False, "Run those again that failed before.")
     data_dir: str | None = flag(
         None,
         "Folder with a sub-folder for each data set; runs on another one are other runs. Default: "

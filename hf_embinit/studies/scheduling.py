@@ -43,6 +43,9 @@ _LOCK_NAME = ".driver.lock"
 """Lock of the driver; the run that it starts locks the folder itself (`records.lock`)."""
 _FREE_BYTES = 16 * 2**20  # less than this, and a run that failed did so for want of space
 
+_OF_ITS_OWN = ("exit status 1: error: ", "exit status 2: ")
+"""How the error of a run begins that ended by itself, with one sentence: trying again would end so, too."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -251,7 +254,8 @@ def execute(
     """Runs `run` to its end, unless it is finished, marked as failed, or being run by another process.
 
     An interrupted run goes on from its last checkpoint. One that fails is tried once more, then marked with
-    its error. With `wait` a run of another process is waited for, else left alone.
+    its error; at once where it ended with one sentence of what is wrong, as it would again. With `wait`
+    a run of another process is waited for, else left alone.
 
     Raises `RunFolderError` when the disk is full, and what `read_result` raises.
     """
@@ -317,6 +321,8 @@ def _attempts(run: Run, launch: Launch, lock: int, environment: Mapping[str, str
         if _stopped.is_set() or code in (-signal.SIGINT, 128 + signal.SIGINT):
             raise KeyboardInterrupt
         logger.warning("%s failed: %s", run.name, error)
+        if error.startswith(_OF_ITS_OWN):
+            break
     write_json(folder / STATE_NAME, {"command": command, "wall_seconds": seconds, "error": error})
     return Outcome(run, "failed", error, executed=True)
 

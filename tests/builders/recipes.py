@@ -1,4 +1,4 @@
-"""Recipes as a user starts them: in this process, which spares their imports, or in one of their own."""
+"""Recipes as a user starts them: in this process, which spares their imports, or in forks of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import contextlib
 import io
 import os
 import runpy
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -17,12 +15,14 @@ from unittest.mock import patch
 
 import pytest
 import torch
+from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
 from hf_embinit.records import write_digests
 from hf_embinit.training import callbacks
 
 from . import ROOT
+from .forks import Fork
 
 TWO_PROCESSES = (
     *("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"),
@@ -36,7 +36,7 @@ LAUNCHING = str(ROOT / "tests" / "builders" / "launching")
 
 # `MULTI_CPU` and `--cpu` would silently start one process
 ACCELERATE = """\
-{compute_environment: LOCAL_MACHINE, distributed_type: %s, num_machines: 1, num_processes: 2,
+{compute_environment: LOCAL_MACHINE, distributed_type: FSDP, num_machines: 1, num_processes: 2,
  mixed_precision: 'no', machine_rank: 0, main_process_port: 0, gpu_ids: all, use_cpu: false,
  fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP,
                fsdp_state_dict_type: SHARDED_STATE_DICT}}
@@ -45,7 +45,7 @@ ACCELERATE = """\
 
 def sharding_launcher(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A launcher of two processes with FSDP2, each of which says so in `sharded.txt`."""
-    (folder / "fsdp.yaml").write_text(ACCELERATE % "FSDP")
+    (folder / "fsdp.yaml").write_text(ACCELERATE)
     monkeypatch.setenv("SHARDED", str(folder / "sharded.txt"))
     return ["-m", "accelerate.commands.launch", "--config_file", str(folder / "fsdp.yaml")]
 
@@ -79,25 +79,32 @@ def run_recipe(name: str, *arguments: str, **env: str) -> Done:
     return Done(int(status or 0), out.getvalue(), err.getvalue())  # type: ignore[call-overload]
 
 
-def start_recipe(name: str, *arguments: str, launcher: Sequence[str] = ()) -> subprocess.Popen[str]:
-    """Starts a recipe in a process of its own."""
-    places = [LAUNCHING if launcher else "", os.environ.get("PYTHONPATH", "")]
-    path = os.pathsep.join(filter(None, places))  # an empty place would be this folder
-    return subprocess.Popen(
-        [sys.executable, *launcher, str(ROOT / "recipes" / f"{name}.py"), *arguments],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": path},
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def start_recipe(name: str, *arguments: str, launcher: Sequence[str] = ()) -> Fork:
+    """Starts a recipe, or a module that launches it, in a fork of this process."""
+    path = str(ROOT / "recipes" / f"{name}.py")
+
+    def program() -> None:
+        os.chdir(ROOT)
+        for state in (AcceleratorState, PartialState):  # as a run in this process has left them
+            state._reset_state()
+        if not launcher:
+            sys.argv = [path, *arguments]
+            runpy.run_path(path, run_name="__main__")
+        else:
+            runpy.run_path(f"{LAUNCHING}/sitecustomize.py")["fork_processes"]()
+            flag, module, *more = launcher
+            assert flag == "-m"
+            sys.argv = [module, *more, path, *arguments]
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+    return Fork(program)
 
 
 def run_in_two_processes(name: str, *arguments: str, launcher: Sequence[str] = TWO_PROCESSES) -> str:
     """What a run over two processes printed."""
     process = start_recipe(name, *arguments, launcher=launcher)
-    out, err = process.communicate(timeout=280)
-    assert process.returncode == 0, err[-3000:]
+    out, err = process.communicate()
+    assert process.poll() == 0, err[-3000:]
     return out
 
 
@@ -108,7 +115,7 @@ def kill_and_resume(name: str, *arguments: str, folder: Path) -> None:
     while not list(folder.glob("checkpoint-*/digests.json")):
         assert process.poll() is None and time.time() < deadline
         time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     if not (folder / "results.json").exists():
         _resume(name, *arguments, folder=folder)

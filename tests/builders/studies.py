@@ -27,7 +27,9 @@ RECIPE = """
             time.sleep(0.02)
     if flags.get("fail") == "always" or (flags.get("fail") == "once" and not (folder / "failed").exists()):
         (folder / "failed").touch()
-        sys.exit("error: --fail was asked for")
+        raise RuntimeError("--fail was asked for")
+    if flags.get("fail") == "told":
+        sys.exit("error: there is no such file")
     score = float(flags["score"]) + float(flags.get("bonus", 0)) + float(flags["seed"])
     record = {
         "dataset": "toy", "arguments": flags, "metrics": {"bleu": score}, "best_epoch": 2.0,

@@ -5,20 +5,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import shlex
 import shutil
-import subprocess
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from builders.command_line import OFFLINE, embinit, load
+from builders.command_line import embinit, load
+from builders.forks import Fork
 from builders.loopback_hub import Client, Hub
 from builders.run_folders import run_folder
 from builders.tiny_tokenizers import tokenizer
-from transformers import BertConfig, BertForMaskedLM
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
 
 import hf_embinit
 from hf_embinit import __main__ as cli
@@ -251,22 +253,18 @@ def test_a_failure_while_saving_leaves_nothing(model, tmp_path, capsys, monkeypa
     )
 
 
-TERMINATED = """
-import os, signal, sys
-from transformers import PreTrainedTokenizerBase
-from hf_embinit.__main__ import run
-PreTrainedTokenizerBase.save_pretrained = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
-run()
-"""
-
-
 def test_told_to_end_it_leaves_nothing(model, tmp_path) -> None:
     words = ["init", str(model), "--init", "xavier", "--tokenizer", str(model)]
     words += ["--output_dir", str(tmp_path / "out")]
-    done = subprocess.run(
-        [sys.executable, "-c", TERMINATED, *words], capture_output=True, text=True, env=OFFLINE, timeout=200
-    )
-    assert (done.returncode, done.stdout) == (143, "") and "Traceback" not in done.stderr
+
+    def program() -> None:
+        PreTrainedTokenizerBase.save_pretrained = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+        sys.argv[1:] = words
+        cli.run()
+
+    fork = Fork(program)
+    out, err = fork.communicate()
+    assert (fork.poll(), out) == (143, "") and "Traceback" not in err
     assert not list(tmp_path.iterdir())
 
 

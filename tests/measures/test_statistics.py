@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import subprocess
-import sys
 import textwrap
 
 import pytest
 import torch
+from builders.forks import run_fork
 from scipy import stats
 
 from hf_embinit import measures
@@ -254,7 +253,7 @@ def test_metric_loads_by_path_offline_and_gathers_over_processes(tmp_path):
         import evaluate
         from hf_embinit.measures import load_metric, metric_path
         store, cache = sys.argv[1:]
-        other = os.fork()  # both share their imports
+        other = os.fork()
         rank = int(not other)
         dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
         def refuse(*a, **k): raise AssertionError("network")
@@ -272,8 +271,7 @@ def test_metric_loads_by_path_offline_and_gathers_over_processes(tmp_path):
         assert not other or os.waitpid(other, 0)[1] == 0
         """
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "store"), str(tmp_path / "cache")]
-    subprocess.run(command, check=True, timeout=120)
+    run_fork(code, str(tmp_path / "store"), str(tmp_path / "cache"))
 
 
 def test_numbers_whose_powers_overflow_and_rows_that_are_none_are_refused():

@@ -15,10 +15,11 @@ import pytest
 import torch
 import yaml
 from builders import ROOT
+from builders.forks import Fork
 from builders.recipes import (
-    ACCELERATE,
     LAUNCHING,
     Done,
+    run_in_two_processes,
     run_recipe,
     sharding_launcher,
     start_recipe,
@@ -45,7 +46,7 @@ def wait_for(condition, seconds: float = 250) -> None:
         time.sleep(0.02)
 
 
-def recipe_of(driver: subprocess.Popen) -> int | None:
+def recipe_of(driver: Fork) -> int | None:
     """The process that the driver started."""
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(driver.pid)], capture_output=True, text=True)
     return int(found.stdout.split()[0]) if found.stdout.split() else None
@@ -170,23 +171,21 @@ def test_two_processes_learn_what_one_learns_from_the_same_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tiny.yaml").write_text(TINY)
-    (tmp_path / "ddp.yaml").write_text(ACCELERATE % "MULTI_GPU")
     sharding_launcher(tmp_path, monkeypatch)
     arguments = yaml.safe_load(TINY)["arguments"] | {"per_device_train_batch_size": 16, "seed": 1}
     flags = [word for name, value in arguments.items() for word in (f"--{name}", str(value))]
     alone = run_recipe("translate", *flags, "--output_dir", str(tmp_path / "one"))
     assert alone.returncode == 0, alone.stderr[-3000:]
-    folders = [tmp_path / "one"]
-    for name in ("ddp", "fsdp"):  # processes of their own, and forks
-        if name == "fsdp":
-            monkeypatch.setenv("PYTHONPATH", LAUNCHING, prepend=os.pathsep)
-        done = reproduce(
-            *(str(tmp_path / "tiny.yaml"), "--set", "per_device_train_batch_size=8"),
-            *("--output_dir", str(tmp_path / name), "--accelerate_config", str(tmp_path / f"{name}.yaml")),
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
-        (path,) = (tmp_path / name / "runs").rglob("results.json")
-        folders.append(path.parent)
+    half = ("--per_device_train_batch_size", "8", "--output_dir", str(tmp_path / "ddp"))
+    run_in_two_processes("translate", *flags, *half)
+    monkeypatch.setenv("PYTHONPATH", LAUNCHING, prepend=os.pathsep)
+    done = reproduce(
+        *(str(tmp_path / "tiny.yaml"), "--set", "per_device_train_batch_size=8"),
+        *("--output_dir", str(tmp_path / "fsdp"), "--accelerate_config", str(tmp_path / "fsdp.yaml")),
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (sharded,) = (tmp_path / "fsdp" / "runs").rglob("results.json")
+    folders = [tmp_path / "one", tmp_path / "ddp", sharded.parent]
     assert set((tmp_path / "sharded.txt").read_text().split("\n")) == {"FSDP 2", ""}
     records = [json.loads((folder / "results.json").read_text()) for folder in folders]
     assert [record["runtime"]["world_size"] for record in records] == [1, 2, 2]

@@ -64,7 +64,7 @@ def test_a_failed_run_is_retried_once_then_marked(toy) -> None:
                     for w in ("once", "always"))  # fmt: skip
     assert execute(once, launch).status == "finished" and len(starts(launch, once)) == 2
     outcome = execute(always, launch)
-    assert outcome.status == "failed" and "exit status 1: error: --fail was asked for" in outcome.error
+    assert outcome.status == "failed" and "exit status 1: RuntimeError: --fail was asked for" in outcome.error
     assert len(starts(launch, always)) == 2
     assert outcome_of(always, launch).status == "failed"
     assert not execute(always, launch).executed and len(starts(launch, always)) == 2
@@ -72,6 +72,15 @@ def test_a_failed_run_is_retried_once_then_marked(toy) -> None:
     study = load_study(name, only=["a/low"], seeds=1, overrides=["fail=always"])
     page = markdown(study, gather(study, launch), "cmd")
     assert "failed / 11.5 (0.7)" in page and "--fail was asked for" in page
+
+
+def test_a_run_that_says_what_is_wrong_is_not_tried_again(toy) -> None:
+    name, launch = toy
+    (run,) = load_study(name, seeds=1, only=["a/low"], overrides=["fail=told"]).runs
+    outcome = execute(run, launch)
+    assert outcome.status == "failed" and "error: there is no such file" in outcome.error
+    assert len(starts(launch, run)) == 1
+    assert execute(run, launch, retry_failed=True).executed and len(starts(launch, run)) == 2
 
 
 @pytest.mark.parametrize("place", ["", "in/"])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from builders import ROOT
-from builders.command_line import OFFLINE
+from builders.forks import run_fork
 from builders.tiny_models import V, llama, word_tokenizer
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
@@ -28,7 +25,8 @@ from hf_embinit import expand_vocabulary, initialize, load_adapter, patch, train
 from hf_embinit.errors import UnsupportedModelError
 from hf_embinit.training.callbacks import changed_tensors, freeze_all_but_embeddings
 
-other = os.fork()  # so that both share their imports
+warnings.simplefilter("ignore")
+other = os.fork()
 rank, folder = int(not other), sys.argv[1]
 os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))  # what `tp_plan` reads
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
@@ -219,15 +217,7 @@ if other:
 
 
 def test_every_process_makes_the_same_rows_and_training_goes_on(tmp_path: Path) -> None:
-    path = f"{ROOT}:{ROOT / 'tests'}"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROCESS, str(tmp_path)],
-        env={**OFFLINE, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_fork(PROCESS, str(tmp_path))
     for name in ("llama0", "llama1", "bert0"):
         saved, whole = (load_file(tmp_path / f / "model.safetensors") for f in (name, f"{name}-whole"))
         assert all(torch.equal(saved[key], tensor) for key, tensor in whole.items())
