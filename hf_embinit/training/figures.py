@@ -166,8 +166,8 @@ def _density_panel(ax: Axes, values: Tensor, encodings: Tensor, bound: float, xa
     decades = decades[:: math.ceil(len(decades) / 4)] if decades else [float(f"{bound / 2:.1g}")]
     ax.set_xticks([-x for x in reversed(decades)] + [0.0] + decades)
     ax.set_xticklabels([f"{x:g}" for x in ax.get_xticks()])
-    ax.minorticks_off()
     ax.set_yscale("log")
+    ax.minorticks_off()
     ax.set_xlim(-reach, reach)
     top = max(highest)
     ax.set_ylim(bottom, top * (top / bottom) ** 0.35)  # room for the legend above the curves
