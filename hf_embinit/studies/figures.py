@@ -194,7 +194,8 @@ class Sweep:
 
 def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path, *, title: str = "") -> Path:
     """Writes a PNG with a panel for each column, two beside each other, and `boxes` from left to right: the
-    mean of each row with one standard deviation; a row that no column has in two boxes is a level line."""
+    mean of each row with one standard deviation, hollow where it is of one seed; a row that no column has in
+    two boxes is a level line."""
     names = list(dict.fromkeys(name for sweep in sweeps for name in sweep.rows))
     level = {
         name for name in names if len({box for sweep in sweeps for box in sweep.rows.get(name, ())}) == 1
@@ -213,12 +214,14 @@ def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path,
             if name in level:
                 lines[name] = ax.axhline(means[0], linewidth=1.2, **look)
                 continue
-            beside = 0.04 * (number - (len(names) - 1) / 2)
+            places = [boxes.index(box) + 0.04 * (number - (len(names) - 1) / 2) for box in of_box]
             sd = [statistics.stdev(n.values()) if len(n) > 1 else math.nan for n in of_box.values()]
             lines[name] = ax.errorbar(
-                [boxes.index(box) + beside for box in of_box], means, sd,
-                marker="o", markersize=4, capsize=2, elinewidth=0.8, **look,
-            )  # fmt: skip
+                places, means, sd, marker="o", markersize=4, capsize=2, elinewidth=0.8, **look
+            )
+            single = [i for i, width in enumerate(sd) if math.isnan(width)]
+            x, y = ([values[i] for i in single] for values in (places, means))
+            ax.plot(x, y, "o", color=look["color"], markersize=4, markerfacecolor="white", zorder=3)
         ax.set_xticks(range(len(boxes)), boxes)
         ax.set_xlim(-0.3, len(boxes) - 0.7)
         ax.set_ylabel(sweep.value)
@@ -231,9 +234,9 @@ def plot_sweeps(sweeps: Sequence[Sweep], boxes: Sequence[str], path: str | Path,
             below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.14)}
             ax.legend([lines[name] for name in some], some, frameon=False, **below)
     figure.supxlabel(
-        "Points: means over seeds, whiskers one standard deviation. Level lines: rows without that setting. "
-        "Best: of the rows drawn. Not told from: the 95% t interval of the difference over the same seeds "
-        "holds 0, or there is none."
+        "Points: means over seeds, whiskers one standard deviation; hollow: one seed. Level lines: rows "
+        "without that setting. Best: of the rows drawn. Not told from: the 95% t interval of the difference "
+        "over the same seeds holds 0, or there is none."
     )
     return shrink_picture(save_figure(figure, path, title))
 

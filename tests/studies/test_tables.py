@@ -325,6 +325,8 @@ def test_rows_are_drawn_over_the_boxes_they_are_in(monkeypatch, tmp_path) -> Non
     assert [tick.get_text() for tick in right.get_xticklabels()] == ["factor 1", "factor 0.5"]
     heights = {tuple(line.get_ydata()) for line in right.lines}  # whiskers have their own
     assert {(11.0, 21.0), (22.05,), (5.0, 5.0)} <= heights
+    hollow = [[*line.get_ydata()] for ax in (left, right) for line in ax.lines if line.get_mfc() == "white"]
+    assert hollow == [[1.0, 2.0], [], []], "the means of one seed"
     named = [text.get_text() for ax in (left, right) for text in ax.get_legend().get_texts()]
     assert named == ["turned", "plain", "none"]
 
