@@ -86,7 +86,7 @@ def read_embedding_table(
         ids = [id_of[token] for token in asked if token in id_of]
         report.update(asked=len(asked), found=len(ids))
     with reading(f"{chosen} of {name}"):
-        matrix = tensor[torch.tensor(ids, dtype=torch.long)].to(torch.float32)
+        matrix = tensor[torch.tensor(ids, dtype=torch.long)]
     kept = [by_id[index] for index in ids]
     return PretrainedVectors(kept, matrix, name, family, place.commit, rows_digest(kept, matrix), report)
 

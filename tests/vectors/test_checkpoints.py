@@ -170,6 +170,14 @@ def test_other_types_become_float32(dtype: torch.dtype, tmp_path: Path) -> None:
     assert vectors.report["dtype"] == str(dtype).removeprefix("torch.")
 
 
+def test_numbers_beyond_float32_are_refused_and_not_read_as_infinite(tmp_path: Path) -> None:
+    table = tiny_bert(tmp_path).double()
+    table[2] = 1e200
+    save_file({"bert.embeddings.word_embeddings.weight": table}, tmp_path / "model.safetensors")
+    with pytest.raises(InvalidArgumentError, match="values of 1 rows are beyond float32, such as those of"):
+        read_embedding_table(tmp_path)
+
+
 def test_integers_are_no_embeddings(tmp_path: Path) -> None:
     tiny_bert(tmp_path)
     packed = torch.zeros(6, 8, dtype=torch.int8)
