@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from builders import ROOT
+from builders.forks import Fork
 from builders.tiny_models import V, llama, spread
 from safetensors.torch import load_file, save_file
 
+from hf_embinit.__main__ import main
 from hf_embinit.errors import (
     DataNotFoundError,
     EmbinitError,
@@ -165,20 +165,16 @@ def test_room_is_told_in_a_unit_that_shows_it(free, needed, said, tmp_path, monk
         checkpoint_writing._require_room(needed, tmp_path, "out")
 
 
-KILLED = """
-import os, signal, sys
-from hf_embinit.__main__ import main
-from hf_embinit.tables import checkpoint_writing
-checkpoint_writing._write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-main(["init", sys.argv[1], "--init", "xavier", "--output_dir", sys.argv[2]])
-"""
-
-
 def test_killed_half_way_there_is_no_checkpoint(tmp_path: Path) -> None:
     folder = saved(llama(), tmp_path / "model", max_shard_size="6KB")
-    words = [sys.executable, "-c", KILLED, str(folder), str(tmp_path / "out")]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    assert subprocess.run(words, env=env, timeout=200, capture_output=True).returncode == -9
+
+    def program() -> None:
+        checkpoint_writing._write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        main(["init", str(folder), "--init", "xavier", "--output_dir", str(tmp_path / "out")])
+
+    fork = Fork(program)
+    fork.communicate()
+    assert fork.poll() == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     left = [path for path in tmp_path.iterdir() if path.name != "model"]
     assert all(path.name.startswith(".out.") and not (path / "config.json").exists() for path in left)
