@@ -274,6 +274,7 @@ def check_quoted(table: str, task: str, difference: str, told: str, quoted: str)
         ("magnitude", "STS-B", "embeddings - clean", "", "-0.041 (-0.062 to -0.020)"),
         ("magnitude", "CoLA", "variance - clean", "", "-0.109 (-0.125 to -0.093) behind clean ones"),
         ("magnitude", "CoLA", "magnitude - clean", "", "-0.109 (-0.125 to -0.093) behind clean ones"),
+        ("magnitude", "SST-2", "variance - clean", "", "-0.041 (-0.061 to -0.021)"),
         ("magnitude", "CoLA", "embeddings - clean", "", "on CoLA, -0.031 (-0.032 to -0.030)"),
         ("magnitude", "MRPC", "embeddings - clean", "", "+0.002 (-0.009 to 0.012)"),
         ("magnitude", "MRPC", "variance - clean", "", "+0.001 (-0.001 to 0.002)"),
