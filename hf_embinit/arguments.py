@@ -221,6 +221,7 @@ def mismatch(hint: Any, value: Any) -> Mismatch | None:
     """How `value` differs from an annotation; None when it fits, or when the annotation says nothing."""
     if hint is Any or hint is inspect.Parameter.empty:
         return None
+    hint = getattr(hint, "__value__", hint)  # of `type X = ...`, as NumPy's ArrayLike is from Python 3.12 on
     origin, parts = get_origin(hint), get_args(hint)
     if isinstance(hint, TypeVar):
         return mismatch(hint.__bound__ or Any, value)

@@ -18,7 +18,7 @@ from .manifest import warn_of_another_tokenizer
 from .measures import embedding_statistics
 from .rows import MadeRows, RowRequest, VectorSource, make_rows
 from .tables import EmbeddingTables
-from .tokens import Coverage, coverage, vocabulary
+from .tokens import Coverage, coverage, tokenizer_of, vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +118,7 @@ def initialize(
         UnknownNameError: `init` is not registered.
         InvalidArgumentError: an option, the vectors or the tokenizer does not fit; nothing was changed.
     """
+    tokenizer = tokenizer_of(tokenizer)
     request = RowRequest(
         init,
         seed,

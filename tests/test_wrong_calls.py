@@ -18,6 +18,7 @@ from builders.tiny_models import marian_with_two_vocabularies, word_tokenizer
 from builders.tiny_tokenizers import model, tokenizer
 from tokenizers import AddedToken
 from torch import nn
+from typing_extensions import TypeAliasType
 
 import hf_embinit
 from hf_embinit import measures, surgery, tokens, vectors, vocabulary
@@ -825,3 +826,9 @@ def test_a_data_set_in_the_place_of_texts_is_told_by_its_rows() -> None:
 
     texts = tqdm(iter(rows["text"]), disable=True)
     assert len(vocabulary.used_tokens(t, texts)) == len(vocabulary.used_tokens(t, rows["text"][:]))
+
+
+def test_an_alias_of_a_type_is_what_it_names() -> None:
+    """NumPy's ArrayLike is one from Python 3.12 on."""
+    alias = TypeAliasType("alias", int | str)
+    assert mismatch(alias, 3) is None and mismatch(alias, 2.5).wanted == "an integer or a string"

@@ -35,6 +35,7 @@ def _merge(args: Namespace) -> Answer:
     check_output(args.output_dir)
     from ..manifest import read_manifest
     from ..tables import checkpoint_of, save_checkpoint
+    from ..tables.ties import configured_tie
 
     loaded = ""
     try:
@@ -46,7 +47,7 @@ def _merge(args: Namespace) -> Answer:
         old, merged, tokenizer = _merged(load_model(args), args)
     save_checkpoint(merged, args.output_dir, tokenizer, link=args.link, beside=args.model)
     new = merged.get_input_embeddings().num_embeddings
-    tied = bool(getattr(merged.config.get_text_config(), "tie_word_embeddings", False))
+    tied = bool(configured_tie(merged.config))
     text = f"{loaded}{args.adapter} merged into {args.model}: rows {old} -> {new}, tie_word_embeddings={tied}"
     data = {
         "rows": [old, new],

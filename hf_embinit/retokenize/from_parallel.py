@@ -21,7 +21,8 @@ SmallShare = Annotated[float, Wanted("a number from 0 to below 1", lambda x: 0 <
 def alignment_counts(
     context: RetokenizeContext, method: str, iterations: int, symmetrization: Symmetrization
 ) -> Coefficients:
-    """Counts from `parallel=` and `dictionary=`, whose lines count as parallel text; not normalised."""
+    """Counts from `parallel=` and `dictionary=`, whose lines count as parallel text; not normalised. What is
+    aligned with the old unknown token counts for nothing."""
     given = {"parallel": context.parallel, "dictionary": context.dictionary}
     pairs: list[Pair] = []
     for name, source in given.items():
@@ -41,7 +42,8 @@ def alignment_counts(
     if counts.left_out:
         context.report["parallel_pairs_left_out"] = counts.left_out
     new, old, values = (torch.from_numpy(x) for x in (counts.new_ids, counts.old_ids, counts.counts))
-    return Coefficients.from_coo(new, old, values, context.shape)
+    known = old != (-1 if context.old.unknown is None else context.old.unknown)
+    return Coefficients.from_coo(new[known], old[known], values[known], context.shape)
 
 
 @register_initializer(

@@ -13,7 +13,6 @@ from ..arguments import Count, Positive
 from ..errors import InvalidArgumentError
 from ..initializers import register_initializer
 from ..moments import unit_rows
-from ..vectors import load_vectors
 from .coefficients import Coefficients
 from .context import RetokenizeContext
 from .from_parallel import alignment_counts
@@ -25,6 +24,7 @@ from .spaces import (
     donor_space,
     glove_of_ids,
     has_vector,
+    loaded,
     own_space,
     subword_vectors,
     word_space,
@@ -111,7 +111,7 @@ def two_spaces(
         raise InvalidArgumentError(
             f"vectors= has {len(given)} sources: give one, or (old language, new language)"
         )
-    old, new = (load_vectors(one) for one in given)
+    old, new = (loaded(one) for one in given)
     words = read_parallel(context.require("dictionary", method), context.old, context.new, name="dictionary")
     rotation, pairs = dictionary_map(old, new, words)
     context.report["dictionary_pairs"] = pairs

@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from ..errors import InvalidArgumentError
-from ..tokens import TokenForm, canonical_form, spelling, unknown_id
+from ..tokens import TokenForm, canonical_form, spelling
 from .texts import TokenTexts
 
 _LONGEST = 200
@@ -59,9 +59,6 @@ class _Splitter:
         self.old = old
         backend = getattr(old.tokenizer, "_tokenizer", None)
         self.backend: Any = backend if isinstance(backend, Tokenizer) else None
-        self.unknown = old.roles.get("unk")
-        if self.unknown is None and self.backend is not None:
-            self.unknown = unknown_id(old.tokenizer)
         self.bare = old.ids.get("▁") if old.family == "sentencepiece" else None
         slow = self.backend is None and old.family == "sentencepiece"
         self.before = _UNUSED if slow else ""
@@ -71,14 +68,14 @@ class _Splitter:
 
     def known(self, pieces: list[int]) -> list[int]:
         """The pieces without the unknown token; none where only the bare mark of a word start is left."""
-        kept = [i for i in pieces if i != self.unknown]
+        kept = [i for i in pieces if i != self.old.unknown]
         return [] if len(kept) < len(pieces) and set(kept) <= {self.bare} else kept
 
     def _by_model(self, spelled: str | None) -> list[int]:
         try:
             return [token.id for token in self.backend.model.tokenize(spelled)] if spelled else []
         except Exception:  # the backend raises nothing more special where there is no unknown token
-            if self.unknown is not None:
+            if self.old.unknown is not None:
                 raise
             return []
 

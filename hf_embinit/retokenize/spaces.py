@@ -6,9 +6,12 @@ a row of zeros.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from os import PathLike
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,11 +20,15 @@ from torch import Tensor
 
 from ..arguments import FilePath, check
 from ..errors import DataNotFoundError, InvalidArgumentError
+from ..hub import load_pretrained, load_pretrained_tokenizer
 from ..measures import check_values, mean_pooled
 from ..tokens import align
-from ..vectors import PretrainedVectors, load_vectors, train_glove
+from ..vectors import PretrainedVectors, has_tokenizer, load_vectors, train_glove
+from ..vectors.files import is_fasttext
 from .context import RetokenizeContext
 from .texts import TokenTexts
+
+logger = logging.getLogger(__name__)
 
 Words = Literal["mean", "rank"]
 """How the words that hold a token count: alike, or by 1 / rank in the file, most frequent first."""
@@ -30,6 +37,20 @@ Words = Literal["mean", "rank"]
 def has_vector(space: Tensor) -> Tensor:
     """Whether each row of a space `[V, D]` is a vector and not the zeros that stand for none: bool `[V]`."""
     return space.abs().sum(1) > 0
+
+
+def loaded(spec: Any, **options: Any) -> PretrainedVectors:
+    """`load_vectors(spec)`, without rows that have NaN or infinite entries, of which a warning tells."""
+    vectors = load_vectors(spec, **options)
+    finite = torch.isfinite(vectors.matrix).all(1)
+    if bool(finite.all()):
+        return vectors
+    kept = finite.nonzero().flatten().tolist()
+    logger.warning(
+        "vectors=%r: %d of %d rows have NaN or infinite entries and count as none",
+        vectors.name, len(vectors) - len(kept), len(vectors),
+    )  # fmt: skip
+    return replace(vectors, tokens=[vectors.tokens[i] for i in kept], matrix=vectors.matrix[kept])
 
 
 class Anchors(NamedTuple):
@@ -93,7 +114,7 @@ def subword_vectors(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Ten
     A word is split as it stands at the start of a text and after a blank; a token counts once a word. `words`
     weighs them: alike (Liu et al. 2024, OFA) or by 1 / rank (Tran 2020, RAMEN).
     """
-    vectors = load_vectors(spec)
+    vectors = loaded(spec)
     ids: list[int] = []
     rows: list[int] = []
     for spelled in (vectors.tokens, [f" {word}" for word in vectors.tokens]):
@@ -113,14 +134,13 @@ def subword_vectors(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Ten
 
 
 def word_space(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Tensor:
-    """Vectors of tokens from vectors of words, `[V, D]`: those of the token's text, from a fastText `.bin`
+    """Vectors of tokens from vectors of words, `[V, D]`: those of the token's text, from a fastText model
     those of its character n-grams; for tokens without one `subword_vectors`."""
     texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
-    vectors = None
-    if isinstance(spec, (str, PathLike)) and str(spec).endswith(".bin"):
-        vectors = load_vectors(spec, tokens=sorted({text for text in texts if text}))
-    if vectors is None or vectors.report.get("format") != "fasttext":
-        vectors = load_vectors(spec)  # word2vec's .bin, too: sub-words are read off all of its words
+    if isinstance(spec, (str, PathLike)) and is_fasttext(spec):
+        vectors = loaded(spec, tokens=sorted({text for text in texts if text}))
+    else:
+        vectors = loaded(spec)  # sub-words are read off all of its words
     row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
     made = torch.zeros(len(tokens), vectors.dim, dtype=torch.float32)
     if vectors.report.get("format") == "fasttext":
@@ -181,10 +201,16 @@ def _finite(rows: Tensor, context: RetokenizeContext) -> Tensor:
 
 def encoder_space(tokens: TokenTexts, encoder: str | PathLike[str]) -> Tensor:
     """The mean last hidden state of an encoder for the text of each token, `[V, D]`; zeros for tokens that
-    are no text. `encoder` is a folder or a Hub id."""
-    from transformers import AutoModel, AutoTokenizer
+    are no text. `encoder` is a folder or a Hub id. Raises `DataNotFoundError` for what has no model or no
+    tokenizer."""
+    from transformers import AutoModel
 
-    model, tokenizer = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
+    name, flag = str(encoder), f"encoder={str(encoder)!r}"
+    if Path(name).is_dir() and not has_tokenizer(name):  # AutoTokenizer would make one of no words
+        raise DataNotFoundError(f"{flag} has no tokenizer")
+    tokenizer = load_pretrained_tokenizer(name, flag)
+    with torch.random.fork_rng(devices=[]):  # a part that the checkpoint lacks, such as a pooler, is drawn
+        model = load_pretrained(AutoModel, name, flag).eval()
     texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
     places = [i for i, text in enumerate(texts) if text]
     made = torch.zeros(len(texts), model.config.hidden_size, dtype=torch.float32)
@@ -196,7 +222,7 @@ def own_space(context: RetokenizeContext, method: str, **settings: Any) -> Tenso
     """Vectors of the new tokens, `[V', D]`: from `vectors=`, else GloVe trained on `texts=` as the new
     tokenizer splits them."""
     if context.vectors is not None:
-        return token_vectors(context.new, load_vectors(context.vectors))
+        return token_vectors(context.new, loaded(context.vectors))
     if context.texts is None:
         context.require("vectors" if context.parallel is None else "texts", method)
     return glove_of_ids(

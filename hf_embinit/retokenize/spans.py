@@ -29,6 +29,11 @@ class _Spans(NamedTuple):
     starts: _Ids
     ends: _Ids
 
+    def without(self, unknown: int | None) -> _Spans:
+        """Those of other tokens."""
+        kept = self.ids != (-1 if unknown is None else unknown)
+        return _Spans(self.ids[kept], self.starts[kept], self.ends[kept])
+
 
 @register_initializer(
     "align",
@@ -39,7 +44,7 @@ class _Spans(NamedTuple):
 )
 def align_spans(context: RetokenizeContext) -> Coefficients:
     """Each occurrence of a new token in `texts=` is the mean of the old tokens that share a character with
-    it; the row is the mean over occurrences, so that frequent splits weigh more.
+    it, without the unknown one; the row is the mean over occurrences, so that frequent splits weigh more.
 
     The authors' code counts the last occurrence of a line alone, and leaves a token that is never seen random
     in the input and zero in the output; here it goes down the chain.
@@ -47,7 +52,9 @@ def align_spans(context: RetokenizeContext) -> Coefficients:
     texts = context.require("texts", "align")
     found = span_counts(context.new, context.old, texts)
     if not any(len(ids) for ids, _, _ in found):
-        raise InvalidArgumentError("texts= has no text: init 'align' looks at where tokens stand in it")
+        raise InvalidArgumentError(
+            "texts= has no text that both tokenizers read: init 'align' looks at where tokens stand in it"
+        )
     new, old, counts = (torch.from_numpy(np.concatenate(part)) for part in zip(*found, strict=True))
     context.report["texts_tokens"] = round(float(counts.sum()))
     made = Coefficients.from_coo(new, old, counts, context.shape).normalised()
@@ -56,12 +63,12 @@ def align_spans(context: RetokenizeContext) -> Coefficients:
 
 def span_counts(new: TokenTexts, old: TokenTexts, texts: Iterable[str]) -> list[tuple[_Ids, _Ids, Any]]:
     """Entries (new ids, old ids, occurrences) for each block of texts; an occurrence that lies over n old
-    tokens counts 1/n for each. Raises `InvalidArgumentError` for tokenizers that do not say where in a text
-    their tokens stand."""
+    tokens that are not the unknown one counts 1/n for each. Raises `InvalidArgumentError` for tokenizers that
+    do not say where in a text their tokens stand."""
     found = []
     rest = iter(texts)
     while block := list(islice(rest, _BLOCK)):
-        here, there = _spans(new, block), _spans(old, block)
+        here, there = _spans(new, block), _spans(old, block).without(old.unknown)
         first = np.searchsorted(there.ends, here.starts, side="right")
         number = np.maximum(np.searchsorted(there.starts, here.ends, side="left") - first, 0)
         inside = np.arange(number.sum()) - np.repeat(np.cumsum(number) - number, number)

@@ -20,6 +20,7 @@ from ..tokens import (
     split_texts,
     token_family,
     tokenizer_of,
+    unknown_id,
 )
 
 ROLES = ("bos", "cls", "eos", "sep", "unk", "mask", "pad")
@@ -77,6 +78,11 @@ class TokenTexts:
     def ids(self) -> dict[str, int]:
         """Token -> id, the first of equal ones."""
         return {token: i for i, token in reversed(list(enumerate(self.tokens))) if token}
+
+    @cached_property
+    def unknown(self) -> int | None:
+        """The id of what stands for text that the tokenizer cannot read; its row says nothing of a token."""
+        return self.roles["unk"] if "unk" in self.roles else unknown_id(self.tokenizer)
 
     @cached_property
     def forms(self) -> list[TokenForm]:

@@ -163,6 +163,13 @@ def _projected(
         tokens = vocabulary(operation.tokenizer)
         pairs = align(tokens, token_family(operation.tokenizer), vectors.tokens, vectors.family)
         shared = (pairs >= 0).nonzero().flatten()
+        if len(tokens) > len(table):
+            raise InvalidArgumentError(
+                f"projection='least_squares': tokenizer= has {len(tokens)} tokens and the table {len(table)} "
+                f"rows: give the one that the model was trained with"
+            )
+        finite = torch.isfinite(table[shared]).all(1) & torch.isfinite(vectors.matrix[pairs[shared]]).all(1)
+        shared = shared[finite]
         if len(shared) < 2:
             raise InvalidArgumentError(
                 f"projection='least_squares': the tokenizers share {len(shared)} tokens, too few"
@@ -202,7 +209,8 @@ def _follow_special_ids(model: PreTrainedModel, tokenizer: Any, rows: int) -> No
         for name, old in list(vars(config).items()):
             if name in roles:
                 setattr(config, name, roles[name])
-            elif name.endswith("_token_id") and old in follows:
-                setattr(config, name, follows[old])
-            elif name.endswith("_token_id") and isinstance(old, int) and old >= rows:
-                setattr(config, name, None)  # the donor has no such token
+            elif name.endswith("_token_id") and old is not None:
+                given = old if isinstance(old, list) else [old]
+                kept = [follows.get(index, index) for index in given]
+                kept = [index for index in dict.fromkeys(kept) if index < rows]  # the donor has no others
+                setattr(config, name, kept if isinstance(old, list) and kept else kept[0] if kept else None)

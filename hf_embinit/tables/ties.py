@@ -35,6 +35,16 @@ def untie_configuration(model: PreTrainedModel, output: Table) -> None:
         setattr(holder, name, value)
 
 
+def configured_tie(config: PretrainedConfig) -> bool | None:
+    """What a configuration says of the tie of input and output; None where it says nothing. Of a composite
+    model that of the whole counts, to transformers and PEFT, and where it is silent its language model's."""
+    for one in (config, config.get_text_config()):
+        said = getattr(one, "tie_word_embeddings", None)
+        if said is not None:
+            return bool(said)
+    return None
+
+
 @contextlib.contextmanager
 def untied(model: PreTrainedModel) -> Iterator[None]:
     """Unties every output table of a model; ties them again if the block raises.

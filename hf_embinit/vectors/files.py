@@ -30,6 +30,17 @@ _WIDEST = 1 << 20
 """Numbers in a row; a header that says more is damaged, and its rows would fill the memory."""
 
 
+def is_fasttext(path: FilePath) -> bool:
+    """Whether a path is that of a fastText model's file, compressed or not."""
+    file, member = split_member(Path(path).expanduser())
+    if not file.is_file():
+        return False
+    with reading(path):
+        member = choose_member(file, member) if is_zip(file) else member
+        with contextlib.closing(read_blocks(file, member)) as blocks:
+            return _head(blocks, str(path))[0].startswith(FASTTEXT_MAGIC)
+
+
 @checked
 def read_vectors(
     path: FilePath,

@@ -96,7 +96,7 @@ def expand_vocabulary(
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
     tables, tokenizer = EmbeddingTables(model), _with_one_vocabulary(tokenizer_of(tokenizer))
-    old_rows, prefixes = tables.vocab_size(side), _compared(tables, prefixes)
+    old_rows, prefixes = tables.vocab_size(side), _compared(tables, prefixes, side)
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
     given = {"vectors": vectors, "exclude_rows": _left_out(exclude_rows, old_rows), "given": read}
     filler = (
@@ -129,8 +129,15 @@ def _with_one_vocabulary(tokenizer: Any) -> Any:
     return tokenizer
 
 
-def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None) -> Sequence[str]:
+def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None, side: Side) -> Sequence[str]:
     """The texts to compare distributions on. Raises `InvalidArgumentError` for some where no model runs."""
+    if side == "target":  # an encoder cannot read its tokens
+        if prefixes:
+            raise InvalidArgumentError(
+                f"prefixes={shown(prefixes)} with side='target': the encoder reads tokens of the source "
+                f"alone, leave them out"
+            )
+        return ()
     partitioned = any(is_partitioned(table.parameter) for table in tables.tables)
     if prefixes and partitioned:
         raise InvalidArgumentError(
@@ -144,7 +151,7 @@ def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None) -> Sequen
 
 def _left_out(exclude_rows: Collection[int] | None, rows: int) -> Collection[int] | None:
     """What was given. Raises `InvalidArgumentError` for rows that the model lacks, and for all of them."""
-    left_out = {int(i) for i in exclude_rows or ()}
+    left_out = {int(i) for i in (() if exclude_rows is None else exclude_rows)}
     wrong = sorted(i for i in left_out if not 0 <= i < rows)
     if wrong or len(left_out) == rows:
         raise InvalidArgumentError(
@@ -246,8 +253,9 @@ def _tell(
     Gives the old rows that the head's statistics used; None without a head."""
     details = report.tables[0]["details"]
     if "shared_tokens" in details:  # looked up in vectors: known only now
-        missing = details.get("without_source", [])
-        looked_up = sum(plan.init == report.init for plan in report.tokens)
+        others = {plan.token for plan in report.tokens if plan.init != report.init}
+        missing = [token for token in details.get("without_source", []) if token not in others]
+        looked_up = len(report.tokens) - len(others)
         report.coverage = {
             "tokens": looked_up,
             "with_source": looked_up - len(missing),

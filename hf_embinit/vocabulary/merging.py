@@ -14,6 +14,7 @@ from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..foreign import reason
 from ..manifest import record_event, warn_of_another_tokenizer
 from ..tables import EmbeddingTables, checkpoint_of, own_parameter, untie_configuration, unwrap
+from ..tokens import tokenizer_of
 from .adapters_on_disk import defer
 from .carried_rows import bare_tables
 
@@ -88,6 +89,7 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         for table in EmbeddingTables(merged).output_tables:
             if table.tied_to is not None:
                 own_parameter(table)
+    tokenizer = tokenizer_of(tokenizer)
     eos: Any = getattr(tokenizer, "eos_token_id", None)
     configs: list[Any] = [merged.config, merged.config.get_text_config()]
     configs.append(getattr(merged, "generation_config", None))  # None for a model that does not generate

@@ -48,12 +48,12 @@ class CheckedTokens:
     def new(self) -> Vocabulary:
         """What the tokenizer has with them."""
         tokens = [*self.old.tokens, *[""] * (max(self.ids) + 1 - len(self.old.tokens))]
-        special = set(self.old.special)
+        special = set(self.old.special) - set(self.ids)  # a slot's token was one
         for token, (text, i) in zip(self.tokens, self.id_of.items(), strict=True):
             tokens[i] = text
             if getattr(token, "special", False):
                 special.add(i)
-        return Vocabulary(tokens, frozenset(special), self.old.added | (set(self.ids) - special))
+        return Vocabulary(tokens, frozenset(special), (self.old.added | set(self.ids)) - special)
 
 
 Put = Callable[[Any, list[str | AddedToken]], object]

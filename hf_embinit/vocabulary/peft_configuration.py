@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from ..arguments import RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..tables import EmbeddingTables, Side, Table
+from ..tables.ties import configured_tie
 from .carried_rows import remember_whole
 from .new_row_training import adapter_trains_rows, checked_ids, token_modules
 
@@ -92,7 +93,7 @@ def _refuse_rows_trained_twice(config: Any, tables: EmbeddingTables, side: Side)
 
 def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:
     if table.role == "output":
-        said = bool(getattr(tables.model.config.get_text_config(), "tie_word_embeddings", False))
+        said = bool(configured_tie(tables.model.config))
         tied = table.tied_to is not None
         if tied != said:
             first = next(t.name for t in tables.input_tables if t.side == table.side)
@@ -106,7 +107,7 @@ def _refuse_what_peft_mistakes(tables: EmbeddingTables, table: Table) -> None:
                 "use train_new_rows_only instead"
             )
     modules = [place.name.rpartition(".")[0] for place in table.tied.locations]
-    if len(modules) > 1 and not getattr(tables.model.config.get_text_config(), "tie_word_embeddings", False):
+    if len(modules) > 1 and not configured_tie(tables.model.config):
         raise UnsupportedModelError(
             f"{', '.join(modules)} read one table, of which PEFT would train the first alone where the head "
             "is a table of its own: use train_new_rows_only instead"

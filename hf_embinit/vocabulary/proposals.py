@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 from ..arguments import Count, Pattern, Tokenizer, checked
 from ..errors import InvalidArgumentError
-from ..tokens import unknown_id
+from ..tokens import tokenizer_of, unknown_id
 from .spelling import PROBE, spelling_for
 
 _JOINERS = re.compile("['’\u200c\u200d-]")
@@ -41,6 +41,7 @@ def propose_tokens(
     corpus are left out: `by` would make `by pass` of `bypass`; a comma right behind an added token is read as
     one with a space in front, too. Raises `InvalidArgumentError` when the corpus has no such word.
     """
+    tokenizer = tokenizer_of(tokenizer)
     is_word = _letters if word is None else re.compile(word).fullmatch
     spelling, breaks_longer_words = spelling_for(tokenizer)
     spaced = str(spelling(PROBE)).startswith(" ")  # then a word that opens a text or line is another token

@@ -53,7 +53,8 @@ def parameter_groups(
 
     tables = trained_tables(model)
     if token_ids is None:
-        token_ids = sorted(grown_ids(read_manifest(tables.model)).get(side, ()))
+        grown = grown_ids(read_manifest(tables.model)).get(side, ())
+        token_ids = [i for i in sorted(grown) if i < tables.vocab_size(side)]  # without cut-off padding
         if not token_ids:
             raise InvalidArgumentError("config.embinit tells of no new rows: give token_ids=")
     ids = checked_ids(tables, token_ids, side)
@@ -140,7 +141,13 @@ class _Stand:
         refuse_parameters_that_swap(optimizer)
         rows, tensor, mine = found
         self._tell(optimizer, mine)
+        moved = (rows.device, rows.dtype) != (tensor.device, tensor.dtype)
         rows.data = tensor.detach().index_select(self.dim, self.ids)
+        if moved:  # and so is the state, which a checkpoint was loaded into where the rows were
+            state = optimizer.state.get(rows, {})
+            for name, value in state.items():
+                if isinstance(value, Tensor) and value.shape == rows.shape:
+                    state[name] = value.to(rows.device, rows.dtype)
         if not mine:
             self.left_alone[optimizer] = rows.data
         closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)

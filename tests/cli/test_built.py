@@ -129,7 +129,7 @@ def test_it_is_driven_where_nothing_else_of_it_is(installed: Path, tmp_path: Pat
     assert where.startswith(str(installed.parent.parent)), where
     assert call(command, "--version") == f"hf-embinit {PROJECT['version']}\n"
     assert "glove_xavier" in call(command, "list", "glove*")
-    assert "  --target_vectors " in call(command, "train", "translate", "--help")
+    assert "  --target_vectors" in call(command, "train", "translate", "--help")
 
 
 def test_one_version_in_all_places() -> None:

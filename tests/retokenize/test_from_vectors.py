@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import gzip
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from builders import tiny_models
+from builders.fasttext_models import model as fasttext_bytes
 from builders.retokenizing import bilingual, context_of, word_tokenizer
 from builders.tiny_tokenizers import model, tokenizer
 
 import hf_embinit
-from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
 from hf_embinit.initializers import get_initializer
-from hf_embinit.retokenize import Step
+from hf_embinit.retokenize import Step, TokenTexts
 from hf_embinit.retokenize.from_vectors import clp, focus, ofa, ramen, tokalign, wechsel
+from hf_embinit.retokenize.spaces import encoder_space, has_vector, word_space
 from hf_embinit.vectors import PretrainedVectors
 
 OLD_WORDS, NEW_WORDS, PAIRS = bilingual()
@@ -216,3 +222,34 @@ def test_ofa_and_ramen_take_the_words_that_hold_a_token() -> None:
     cosine = (1 / 3) / (1 + 1 / 4 + 1 / 9) ** 0.5
     assert [w.id for w in ranked.row(4)] == [4, 5]
     assert ranked.row(4)[0].value == pytest.approx((1 + cosine) / 2, abs=1e-5)
+
+
+def test_rows_that_are_not_finite_count_as_none(caplog: pytest.LogCaptureFixture) -> None:
+    old, new = vectors(OLD_WORDS), vectors(NEW_WORDS)
+    old.matrix[3], new.matrix[5] = math.inf, math.nan
+    made = wechsel(context_of(NEW, OLD, vectors=(old, new), dictionary=DICTIONARY))
+    assert made.values.isfinite().all() and (made.step == Step.METHOD).any()
+    assert "1 of 40 rows have NaN or infinite entries and count as none" in caplog.text
+
+
+def test_a_compressed_fasttext_model_gives_the_vectors_of_the_plain_one(tmp_path: Path) -> None:
+    data = fasttext_bytes()
+    for name, content in {"cc.bin": data, "cc.bin.gz": gzip.compress(data), "cc": data}.items():
+        (tmp_path / name).write_bytes(content)
+    tokens = TokenTexts(word_tokenizer(["haus", "never", "seen"]))
+    plain, packed, bare = (word_space(tokens, tmp_path / n) for n in ("cc.bin", "cc.bin.gz", "cc"))
+    assert has_vector(plain)[-3:].all() and torch.equal(plain, packed) and torch.equal(plain, bare)
+
+
+def test_what_is_no_encoder_is_one_sentence_and_one_without_a_pooler_moves_no_random_state(
+    tmp_path: Path, global_rng_untouched: None
+) -> None:
+    for name in ("/nope/there", str(tmp_path)):
+        with pytest.raises(DataNotFoundError, match=f"^encoder={name!r} "):
+            encoder_space(TokenTexts(OLD), name)
+    with torch.random.fork_rng():
+        tiny_models.bert(vocab_size=len(OLD)).save_pretrained(tmp_path)
+    with pytest.raises(DataNotFoundError, match="has no tokenizer"):
+        encoder_space(TokenTexts(OLD), tmp_path)
+    OLD.save_pretrained(tmp_path)
+    assert has_vector(encoder_space(TokenTexts(OLD), tmp_path)).sum() == len(OLD_WORDS)

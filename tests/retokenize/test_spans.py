@@ -23,7 +23,7 @@ def by_hand(new: TokenTexts, old: TokenTexts, text: str) -> dict[tuple[int, int]
 
     found: dict[tuple[int, int], float] = {}
     for i, mine in covered(new):
-        under = [j for j, theirs in covered(old) if mine & theirs]
+        under = [j for j, theirs in covered(old) if mine & theirs and j != old.tokenizer.unk_token_id]
         for j in under:
             found[i, j] = found.get((i, j), 0.0) + 1 / len(under)
     return found
@@ -79,3 +79,9 @@ def test_what_cannot_be_laid_over_each_other_is_refused() -> None:
             align(context_of(new, tokenizer("wordpiece"), texts=nothing))
     with pytest.raises(InvalidArgumentError, match="init 'align' needs texts="):
         align(context_of(new, tokenizer("wordpiece")))
+
+
+def test_what_the_old_tokenizer_cannot_read_is_no_source() -> None:
+    old, new = tokenizer("wordpiece", 330), tokenizer("byte_level", 400)
+    made = get_initializer("align").fn(context_of(new, old, texts=[*texts(), "☃ dogs ☃"]))
+    assert not (made.indices == old.unk_token_id).any() and (made.step == Step.METHOD).any()

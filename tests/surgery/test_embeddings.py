@@ -216,3 +216,25 @@ def test_initialisers_of_the_registry(tmp_path: Path) -> None:
         surgery.apply(bert(), "reversed+bert_xavier", vectors=path)
     with pytest.raises(InvalidArgumentError, match="no option 'vectors'"):
         surgery.apply(bert(), "xavier", vectors=path)
+
+
+def test_several_ends_of_a_text_follow_the_donor_or_go(tmp_path: Path) -> None:
+    path, pieces, _ = donor(tmp_path)
+    model = bert()
+    model.config.eos_token_id = [model.config.pad_token_id, 2, 10**6]
+    surgery.apply(model, "donor_embeddings", donor=path)
+    assert model.config.eos_token_id == [pieces.index("[PAD]"), 2]
+    assert read_manifest(model)[-1]["rows"] == len(pieces)
+
+
+def test_a_projection_is_learned_from_finite_rows_of_the_tokenizer_s_own_table(tmp_path: Path) -> None:
+    path, _, _ = donor(tmp_path / "wide", width=24)
+    _, pieces, _ = donor(tmp_path / "own")
+    own, model = tokenizer(pieces=pieces), bert(vocab_size=len(pieces))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[len(pieces) - 1] = float("nan")
+    projected = {"donor": path, "projection": "least_squares"}
+    with pytest.raises(InvalidArgumentError, match=r"tokenizer= has \d+ tokens and the table 9 rows"):
+        surgery.apply(bert(vocab_size=9), "donor_embeddings", tokenizer=own, **projected)
+    surgery.apply(model, "donor_embeddings", tokenizer=own, **projected)
+    assert table_of(model).isfinite().all()

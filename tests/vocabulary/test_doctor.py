@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+from builders.tiny_models import mobilebert
 from builders.tiny_tokenizers import model, tokenizer
 from tokenizers import AddedToken, pre_tokenizers
 from transformers import BertTokenizerFast
@@ -13,6 +15,7 @@ from transformers import BertTokenizerFast
 from hf_embinit import doctor, expand_vocabulary, read_manifest, repair
 from hf_embinit.__main__ import main
 from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.tables.ties import configured_tie
 
 
 def healthy(kind: str = "gpt2", rows: int = 320):
@@ -378,3 +381,15 @@ def test_the_command(tmp_path, capsys) -> None:
     assert main(["doctor", fixed]) == 0
     (tmp_path / "bad" / "config.json").write_text("{}")
     assert main(["doctor", str(tmp_path / "bad")]) == 4
+
+
+def test_a_table_beside_a_tied_one_is_not_what_the_configuration_ties() -> None:
+    assert not [finding for finding in doctor(mobilebert()) if finding.code == "tie_only_in_config"]
+
+
+def test_the_tie_of_a_composite_model_is_what_its_own_configuration_says() -> None:
+    tied = model("llama", 320)
+    composite = SimpleNamespace(tie_word_embeddings=True, get_text_config=lambda: tied.config)
+    assert tied.config.tie_word_embeddings is False and configured_tie(composite) is True
+    composite.tie_word_embeddings = None
+    assert configured_tie(composite) is False

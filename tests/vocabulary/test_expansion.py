@@ -19,6 +19,7 @@ from hf_embinit.manifest import read_manifest
 from hf_embinit.measures.divergence import kl_divergence
 from hf_embinit.patching import patch
 from hf_embinit.tables import EmbeddingTables
+from hf_embinit.vectors import PretrainedVectors
 from hf_embinit.vocabulary import expand_vocabulary, propose_tokens, smallest_distance
 
 NEW = [" zyxomma", " qorvex", " blimp"]
@@ -601,3 +602,25 @@ def test_the_mark_of_a_word_start_alone_is_no_source_of_a_row() -> None:
     assert [token.source for token in report.tokens] == [[], ["▁the"]]
     rows = m.get_input_embeddings().weight
     assert not torch.equal(rows[report.token_ids[0]], rows[t.convert_tokens_to_ids("▁")])
+
+
+def test_tokens_with_an_initialiser_of_their_own_are_no_tokens_without_a_vector() -> None:
+    words = [word.removeprefix("Ġ") for word in tokenizer("byte_level").get_vocab() if word.startswith("Ġ")]
+    words = list(dict.fromkeys(word for word in words if len(word) > 1))[:50]
+    rows = torch.randn(len(words) + 1, 16, generator=torch.Generator().manual_seed(0))
+    report = expand_vocabulary(
+        model("gpt2", 320), tokenizer("byte_level"), [" zyxomma", " qorvex", " blimp"], "pretrained_map",
+        vectors=PretrainedVectors([*words, "zyxomma"], rows, "v"), prefixes=(),
+        overrides={" qorvex": "zeros", " blimp": "mean"}, exclude_rows=np.array([1, 2]),
+    )  # fmt: skip
+    assert report.coverage == {"tokens": 1, "with_source": 1, "without_source": []}
+
+
+def test_nothing_is_compared_where_the_encoder_cannot_read_the_tokens() -> None:
+    translator = marian_with_two_vocabularies()
+    rows = translator.get_decoder().get_input_embeddings().num_embeddings
+    words = word_tokenizer(rows)
+    with pytest.raises(InvalidArgumentError, match=r"prefixes=.* with side='target': the encoder reads"):
+        expand_vocabulary(translator, words, ["zyxomma"], side="target", prefixes=["w1 w2"])
+    report = expand_vocabulary(translator, words, ["zyxomma"], side="target")
+    assert report.token_ids == [rows]

@@ -330,3 +330,37 @@ def test_which_rows_are_new_follows_pruning_and_another_tokenizer() -> None:
     hf_embinit.replace_tokenizer(m, t, tokenizer("byte_level"))
     with pytest.raises(InvalidArgumentError, match="tells of no new rows"):
         parameter_groups(m, new_row_lr=1e-3)
+
+
+def test_the_state_of_a_checkpoint_goes_where_the_rows_have_moved() -> None:
+    """As for a Trainer on a GPU: groups first, then the model is moved, then the optimizer is loaded."""
+
+    def started():
+        grown, t = model("gpt2", 320), tokenizer("byte_level")
+        expand_vocabulary(grown, t, [" zyxomma", " qorvex"], prefixes=())
+        optimizer = torch.optim.AdamW(parameter_groups(grown, new_row_lr=1e-2), lr=1e-3)
+        return grown.to(torch.bfloat16), optimizer
+
+    def step(grown, optimizer) -> None:
+        ids = torch.tensor([[320, 321, 5, 6, 7]])
+        grown(input_ids=ids, labels=ids).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    one, optimizer = started()
+    step(one, optimizer)
+    other, resumed = started()
+    other.load_state_dict(one.state_dict())
+    resumed.load_state_dict(optimizer.state_dict())
+    for each, its in ((one, optimizer), (other, resumed)):
+        step(each, its)
+    tables = [each.get_input_embeddings().weight for each in (one, other)]
+    torch.testing.assert_close(*tables, rtol=2e-2, atol=1e-3)
+
+
+def test_rows_of_padding_that_a_later_resize_cut_off_are_no_new_rows() -> None:
+    grown, t = model("gpt2", 320), tokenizer("byte_level")
+    expand_vocabulary(grown, t, [" zyxomma", " qorvex"], prefixes=(), pad_to_multiple_of=64)
+    grown.resize_token_embeddings(len(t))
+    *_, rows = parameter_groups(grown, new_row_lr=1e-3)
+    assert {len(p) for p in rows["params"]} == {2}

@@ -20,6 +20,7 @@ from hf_embinit.__main__ import main
 from hf_embinit.errors import InvalidArgumentError, VocabularyWarning
 from hf_embinit.manifest import row_ids
 from hf_embinit.tables import EmbeddingTables
+from hf_embinit.vectors import PretrainedVectors
 
 NEW = ["zyxomma", AddedToken("<tool>", special=True)]
 MODELS = {"bert": "bert", "llama3": "llama", "gemma": "gpt2", "t5": "bart"}
@@ -315,3 +316,16 @@ def test_a_token_for_whole_words_is_a_piece_in_its_slot_and_that_is_said() -> No
         expand_vocabulary(m, t, [AddedToken("zyx", single_word=True)], slots="reserved", prefixes=())
     assert {w.filename for w in told} == {__file__}
     assert t.tokenize("zyxthe")[0] == "zyx"
+
+
+def test_an_ordinary_token_in_the_slot_of_a_special_one_is_looked_up(tmp_path) -> None:
+    t = tokenizer("llama3")
+    words = [*(word for word in sorted(t.get_vocab()) if word.isalpha())][:50]
+    rows = torch.randn(len(words) + 1, 16, generator=torch.Generator().manual_seed(0))
+    vectors = PretrainedVectors([*words, "zyxomma"], rows, "v")
+    grown = model("gpt2", len(t))
+    report = expand_vocabulary(
+        grown, t, ["zyxomma"], "pretrained_map", vectors=vectors, slots="reserved", prefixes=()
+    )
+    assert report.coverage == {"tokens": 1, "with_source": 1, "without_source": []}
+    assert not t.added_tokens_decoder[report.token_ids[0]].special

@@ -10,18 +10,21 @@ import pytest
 import torch
 from builders.tables import assert_consistent
 from builders.tiny_tokenizers import model, tokenizer
+from peft import get_peft_model
 from torch import nn
 from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
     BertModel,
+    CLIPImageProcessor,
     CLIPTextConfig,
     CLIPTextModel,
     CLIPVisionConfig,
     LlamaConfig,
     LlavaConfig,
     LlavaForConditionalGeneration,
+    LlavaProcessor,
     Qwen2_5OmniConfig,
     Qwen2_5OmniForConditionalGeneration,
     Qwen2VLConfig,
@@ -347,3 +350,20 @@ def test_several_models_and_none_are_refused() -> None:
     for nothing in (nn.Linear(2, 2), SimpleNamespace(), None, "folder"):
         with pytest.raises(UnsupportedModelError, match="neither a transformers model nor a known wrapper"):
             patch(nothing)
+
+
+def test_a_processor_is_its_tokenizer_to_every_function() -> None:
+    words = tokenizer("byte_level")
+    words.add_tokens(["<image>"])
+    grown = model("gpt2", 321)
+    grown.generation_config.eos_token_id = grown.config.eos_token_id = 7
+    processor = LlavaProcessor(CLIPImageProcessor(), words, patch_size=14, image_token="<image>")
+    ids = expand_vocabulary(grown, processor, ["zyxomma"], prefixes=()).token_ids
+    adapted = get_peft_model(grown, hf_embinit.peft_config_for_new_tokens(grown, ids))
+    merged = hf_embinit.merge_adapter(adapted, processor)
+    assert merged.generation_config.eos_token_id == words.eos_token_id != 7
+    assert [event["event"] for event in merged.config.embinit] == ["expand_vocabulary", "merge_adapter"]
+    assert hf_embinit.repair(merged, processor, rows=ids) == ids
+    hf_embinit.initialize(merged, "xavier", tokenizer=processor)
+    corpus = ["qzxjkv qzxjkv qzxjkv"] * 5
+    assert hf_embinit.propose_tokens(processor, corpus, 1) == hf_embinit.propose_tokens(words, corpus, 1)

@@ -85,7 +85,7 @@ def repair(
     table that was never loaded has nothing to be refilled by. Other rows stay bit for bit. Raises
     `InvalidArgumentError` for rows that the model lacks, and for `rows` beside `findings`.
     """
-    tables = EmbeddingTables(model)
+    tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
     wanted = _wanted(tables, model, tokenizer, rows, findings)
     request = RowRequest(init, seed, options, tokenizer, tokenizer)
     plan = tables.plan()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ...tables.ties import configured_tie
 from .case import Case
 from .finding import Finding
 
@@ -18,7 +19,7 @@ _FEWEST_ROWS, _FEWEST_ENTRIES = 64, 4096
 def tie_not_in_config(case: Case) -> Iterator[Finding]:
     """Two tables are one tensor, which the configuration denies."""
     for output in case.tables.output_tables:
-        if output.tied_to is not None and _told(case) is False:
+        if output.tied_to is not None and configured_tie(case.model.config) is False:
             yield Finding(
                 "warning",
                 "tie_not_in_config",
@@ -29,9 +30,12 @@ def tie_not_in_config(case: Case) -> Iterator[Finding]:
 
 def tie_only_in_config(case: Case) -> Iterator[Finding]:
     """The configuration ties two tables that differ."""
-    if not _told(case) or case.stored is not None:
+    if not configured_tie(case.model.config) or case.stored is not None:
         return
+    met = {output.side for output in case.tables.output_tables if output.tied_to is not None}
     for output in case.tables.output_tables:
+        if output.side in met:  # MobileBERT has one that is tied, and one beside it
+            continue
         source = next((t for t in case.tables.input_tables if t.side == output.side), None)
         if source is None or output.tied_to is not None or source.num_embeddings != output.num_embeddings:
             continue
@@ -46,7 +50,7 @@ def tie_only_in_config(case: Case) -> Iterator[Finding]:
 
 def head_overwritten(case: Case) -> Iterator[Finding]:
     """The files hold a head of their own, and the configuration ties it."""
-    if case.stored is None or not _told(case):
+    if case.stored is None or not configured_tie(case.model.config):
         return
     for output in case.tables.output_tables:
         source = next((t for t in case.tables.input_tables if t.side == output.side), None)
@@ -100,14 +104,6 @@ def looks_drawn(rows: Tensor) -> bool:
     spread = float(squares.std() / squares.mean()) / math.sqrt((kurtosis - 1) / width)
     columns = float((rows.mean(0).square() * count / variance).mean())
     return abs(spread - 1) < 5 / math.sqrt(2 * count) and columns < 1 + 6 * math.sqrt(2 / width)
-
-
-def _told(case: Case) -> bool | None:
-    """What the configuration says of the tie; None where it says nothing."""
-    text = case.model.config.get_text_config()
-    holder = text if hasattr(text, "tie_word_embeddings") else case.model.config
-    said = getattr(holder, "tie_word_embeddings", None)
-    return None if said is None else bool(said)
 
 
 CHECKS = [tie_not_in_config, tie_only_in_config, head_overwritten, looks_never_loaded]
