@@ -338,6 +338,12 @@ def hub_dataset(record: RunRecord) -> str | None:
     return record.dataset if looks_like_id and not local else None
 
 
+def _scored_dataset(record: RunRecord) -> str | None:
+    """The Hub id of the data that scores are of; None where a split was cut, whose scores are not its own."""
+    cut = any(record.arguments.get(name) for name in ("max_eval_samples", "max_predict_samples"))
+    return None if cut else hub_dataset(record)
+
+
 def eval_results(record: RunRecord) -> list[EvalResult]:
     """The scores of a run as the `model-index` of a card's metadata has them."""
     from huggingface_hub import EvalResult
@@ -346,7 +352,7 @@ def eval_results(record: RunRecord) -> list[EvalResult]:
     return [
         EvalResult(
             task_type=task.pipeline_tag if task else record.task,
-            dataset_type=hub_dataset(record) or one_line(words.base_name(record.dataset)),
+            dataset_type=_scored_dataset(record) or one_line(words.base_name(record.dataset)),
             dataset_name=one_line(words.base_name(record.dataset)),
             dataset_split=split,
             metric_type=_hub_name(task, metric),
@@ -361,10 +367,11 @@ def eval_results(record: RunRecord) -> list[EvalResult]:
 
 
 def eval_result_entries(record: RunRecord) -> list[EvalResultEntry]:
-    """The scores of a run for `.eval_results/*.yaml`; none when the data are not on the Hub."""
+    """The scores of a run for `.eval_results/*.yaml`; none when the data are not on the Hub, or are a part
+    of it."""
     from huggingface_hub import EvalResultEntry
 
-    hub_id = hub_dataset(record)
+    hub_id = _scored_dataset(record)
     if hub_id is None:
         return []
     return [

@@ -211,7 +211,9 @@ def _runs(folder: Path) -> tuple[dict[str, RunRecord], dict[str, str], dict[str,
     for path in sorted(folder.rglob("config.json")):
         if any(str(place) in unfinished for place in path.parents):
             continue
-        if any(str(place) in records or _OF_A_RUN.fullmatch(place.name) for place in path.parents):
+        if any(str(place) in records for place in path.parents):
+            continue
+        if any(_OF_A_RUN.fullmatch(part) for part in path.relative_to(folder).parts[:-1]):
             continue
         with suppress(EmbinitError):  # somebody else's file
             if read_manifest(path):

@@ -55,7 +55,7 @@ _SETTINGS = {
     "position_encoding": "positions",
     "position_scale": "factor of the positions",
     "freeze_embeddings": "embeddings frozen",
-    "num_beams": "beams",
+    "generation_num_beams": "beams",
     "bf16": "bf16",
     "fp16": "fp16",
 }
@@ -333,6 +333,9 @@ def limits(record: RunRecord) -> list[str]:
         f"One run with one seed ({record.seed}): how much scores vary with it is not measured here.",
         f"Scored on {cell(base_name(record.dataset))} alone; how it does on other text is not measured.",
     ]
+    for split, name in (("validation", "max_eval_samples"), ("test", "max_predict_samples")):
+        if record.arguments.get(name) and any(metric.startswith(split) for metric in record.metrics):
+            limits.append(f"Of the {split} set the first {record.arguments[name]} samples were scored.")
     cut = {k: record.arguments.get(k) for k in ("max_train_samples", "max_steps")}
     if cut["max_train_samples"]:
         limits.append(f"Trained on {cut['max_train_samples']} samples, not on the whole training set.")

@@ -34,8 +34,7 @@ def _merge_flags(parser: ArgumentParser) -> None:
 def _merge(args: Namespace) -> Answer:
     check_output(args.output_dir)
     from ..manifest import read_manifest
-    from ..tables import checkpoint_of, save_checkpoint
-    from ..tables.ties import configured_tie
+    from ..tables import checkpoint_of, configured_tie, save_checkpoint
 
     loaded = ""
     try:

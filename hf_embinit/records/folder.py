@@ -21,6 +21,8 @@ from .record import is_finished, to_plain, write_json
 logger = logging.getLogger(__name__)
 
 ARGUMENTS_NAME = "arguments.json"
+_OF_A_START = ("init", "figures")
+"""Folders that a run fills before its first step."""
 INPUTS_NAME = "inputs.json"
 _OVERWRITTEN = ("README.md", "*config.json", "tokenizer*", "*.safetensors", "*.bin")
 """What a run saves at its end, by patterns."""
@@ -75,6 +77,9 @@ def prepare_run_folder(
             raise
         _made[folder] = made
         _remove_partial_writes(folder)
+        if checkpoint is None and (folder / ARGUMENTS_NAME).is_file():
+            for name in _OF_A_START:  # a run that ended before its first checkpoint: no part of this one
+                shutil.rmtree(folder / name, ignore_errors=True)
         if arguments is not None:
             write_json(folder / ARGUMENTS_NAME, arguments)
     return RunState(folder, None if checkpoint is None else str(checkpoint))

@@ -82,7 +82,8 @@ class RunRecord:
     """Whether a loss was NaN or infinite at some time; the scores are then not those of a trained model."""
 
     def __post_init__(self) -> None:
-        losses = (value for row in self.history for name, value in row.items() if "loss" in name)
+        rows = (*self.history, self.metrics)  # one that no evaluation in training saw is in the last alone
+        losses = (value for row in rows for name, value in row.items() if "loss" in name)
         self.diverged = self.diverged or any(v is None or not math.isfinite(v) for v in losses)
 
     @property

@@ -23,8 +23,7 @@ from ..errors import DataNotFoundError, InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
 from ..measures import check_values, mean_pooled
 from ..tokens import align
-from ..vectors import PretrainedVectors, has_tokenizer, load_vectors, train_glove
-from ..vectors.files import is_fasttext
+from ..vectors import PretrainedVectors, has_tokenizer, is_fasttext, load_vectors, train_glove
 from .context import RetokenizeContext
 from .texts import TokenTexts
 

@@ -85,7 +85,8 @@ def _rank(scores: Scores, seeds: int) -> tuple[bool, float]:
 
 def has_diverged(record: Mapping[str, Any]) -> bool:
     """Whether a loss of the run was NaN or infinite; its scores then do not count."""
-    losses = (v for row in record.get("history", []) for k, v in row.items() if "loss" in k)
+    rows = (*record.get("history", []), record.get("metrics", {}))
+    losses = (v for row in rows for k, v in row.items() if "loss" in k)
     return bool(record.get("diverged")) or any(v is None for v in losses)
 
 

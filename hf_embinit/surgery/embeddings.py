@@ -210,7 +210,7 @@ def _follow_special_ids(model: PreTrainedModel, tokenizer: Any, rows: int) -> No
             if name in roles:
                 setattr(config, name, roles[name])
             elif name.endswith("_token_id") and old is not None:
-                given = old if isinstance(old, list) else [old]
-                kept = [follows.get(index, index) for index in given]
-                kept = [index for index in dict.fromkeys(kept) if index < rows]  # the donor has no others
+                given: list[int] = old if isinstance(old, list) else [old]
+                new_ids = dict.fromkeys(follows.get(index, index) for index in given)
+                kept = [index for index in new_ids if index < rows]  # the donor has no others
                 setattr(config, name, kept if isinstance(old, list) and kept else kept[0] if kept else None)

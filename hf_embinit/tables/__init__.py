@@ -21,7 +21,7 @@ from .resizing import target_size
 from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
 from .table import Location, Table, TiedTensor, is_partitioned
-from .ties import own_parameter, untie_configuration, untied
+from .ties import configured_tie, own_parameter, untie_configuration, untied
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Table",
     "TiedTensor",
     "checkpoint_of",
+    "configured_tie",
     "forward_passes",
     "input_positions",
     "input_scale",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +59,8 @@ def load_classification(
     overrides = {split: path for split, path in (files or {}).items() if path is not None}
     spec = DATASETS.get(task)
     if spec is None and not Path(task).is_dir():
-        task = str(find_folder(task, None) or task)
+        with suppress(DataNotFoundError):
+            task = str(find_folder(task, data_dir) or task)
         if not Path(task).is_dir():
             raise _unknown(task)
     splits, origin = _load(task, data_dir) if set(overrides) != set(SPLITS) else (DatasetDict(), "")
@@ -110,8 +112,9 @@ def _load(task: str, data_dir: str | None) -> tuple[DatasetDict, str]:
     from datasets import Dataset, DatasetDict
 
     if task in ("sentiment", "entailment"):
-        from .embedded import corpus_splits
+        from .embedded import corpus_splits, refuse_places
 
+        refuse_places("--task", task, data_dir)
         rows = {_split_name(name): Dataset.from_list(split) for name, split in corpus_splits(task).items()}
         return DatasetDict(rows), "the embedded corpus"
     if task not in DATASETS:

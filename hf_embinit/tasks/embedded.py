@@ -44,6 +44,16 @@ TEXTS = tuple(text for corpus in CORPORA.values() for text in corpus.texts)
 """Names of the texts for vectors."""
 
 
+def refuse_places(flag: str, name: str, data_dir: str | None, config: str | None = None) -> None:
+    """Raises `InvalidArgumentError` for where to look for a corpus that this package brings."""
+    for option, value in (("--data_dir", data_dir), ("--dataset_config", config)):
+        if value is not None:
+            raise InvalidArgumentError(
+                f"{option} {value}: {flag} {name} is embedded in this package and read from nowhere else; "
+                f"give another {flag}, or leave {option} out"
+            )
+
+
 def corpus_splits(name: str) -> dict[str, list[dict[str, Any]]]:
     """The rows of every split of a corpus of `CORPORA`.
 

@@ -112,8 +112,9 @@ def load_texts(
     if set(overrides) >= set(SPLITS):
         data = DatasetDict()
     elif dataset in ("captions", "stories"):
-        from .embedded import corpus_splits
+        from .embedded import corpus_splits, refuse_places
 
+        refuse_places("--dataset", dataset, data_dir, config)
         together = SENTENCES_A_STORY if dataset == "stories" else 1
         data = DatasetDict()
         for split, pairs in corpus_splits("captions").items():

@@ -162,8 +162,9 @@ def _load(dataset: str, config: str | None, data_dir: str | None) -> tuple[Datas
     from datasets import Dataset, DatasetDict
 
     if dataset == "captions":
-        from .embedded import corpus_splits
+        from .embedded import corpus_splits, refuse_places
 
+        refuse_places("--dataset", dataset, data_dir, config)
         pairs = corpus_splits(dataset)
         return DatasetDict({k: Dataset.from_list(v) for k, v in pairs.items()}), "the embedded corpus"
     if dataset in DATASETS:

@@ -181,6 +181,7 @@ def comparison(title: str, before: dict[str, float], runs: dict[str, dict[str, f
         "perplexity/word, last": ("validation_word_perplexity", ".4g"),
         "perplexity/token, last": ("validation_perplexity", ".4g"),
     }
+    columns = {name: one for name, one in columns.items() if all(one[0] in m for m in runs.values())}
     lines = [
         f"# {title}",
         "",

@@ -186,6 +186,15 @@ class TwinRecorder(TrainerCallback):
         """Asks for an evaluation, which makes the row. A checkpoint without one has the losses in the log."""
         if state.global_step in self.schedule:
             control.should_evaluate = True
+        self._keep_losses(state, control)
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """The same of a checkpoint of `--save_strategy epoch`."""
+        self._keep_losses(state, control)
+
+    def _keep_losses(self, state: TrainerState, control: TrainerControl) -> None:
         if control.should_save and not control.should_evaluate:
             sums = self.twins.summed_losses().tolist()
             kept = {f"loss_sum_{i}": sums[i] for i in self._numbers} | {"loss_count": self.twins.loss_count}
@@ -388,6 +397,13 @@ def _check_twins(twins: TwinArguments, args: TrainingArguments, *, model: str, i
         raise InvalidArgumentError(f"--records_per_decade {twins.records_per_decade}: give at least 1")
     if args.fp16:
         raise InvalidArgumentError("--fp16 with --twin_seeds would clip scaled gradients: use --bf16")
+    of_one = {
+        "--gradient_checkpointing": args.gradient_checkpointing,
+        "--neftune_noise_alpha": args.neftune_noise_alpha is not None,
+    }
+    for flag, is_given in of_one.items():
+        if is_given:
+            raise InvalidArgumentError(f"{flag} with --twin_seeds is for one model: leave one of them out")
     if args.load_best_model_at_end:
         raise InvalidArgumentError(
             "--load_best_model_at_end with --twin_seeds: both models are kept as they are after the last step"

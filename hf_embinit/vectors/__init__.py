@@ -6,7 +6,7 @@ What a row is made of them is decided in `hf_embinit.initializers`; no model is 
 from __future__ import annotations
 
 from .checkpoints import read_embedding_table, read_weight_map
-from .files import read_vectors, write_vectors
+from .files import is_fasttext, read_vectors, write_vectors
 from .glove import train_glove
 from .pretrained_vectors import PretrainedVectors, rows_digest
 from .provenance import check_taken
@@ -20,6 +20,7 @@ __all__ = [
     "check_source",
     "check_taken",
     "has_tokenizer",
+    "is_fasttext",
     "is_static_embedding",
     "load_vectors",
     "read_embedding_table",

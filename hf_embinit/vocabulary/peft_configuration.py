@@ -13,8 +13,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
-from ..tables import EmbeddingTables, Side, Table
-from ..tables.ties import configured_tie
+from ..tables import EmbeddingTables, Side, Table, configured_tie
 from .carried_rows import remember_whole
 from .new_row_training import adapter_trains_rows, checked_ids, token_modules
 

@@ -11,8 +11,15 @@ from builders.records import SIGNATURE, make_record
 from huggingface_hub import ModelCard
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from hf_embinit.cards.cards import describe_manifest, hub_dataset, render_card, write_card
-from hf_embinit.cards.text import example, settings_rows
+from hf_embinit.cards.cards import (
+    describe_manifest,
+    eval_result_entries,
+    eval_results,
+    hub_dataset,
+    render_card,
+    write_card,
+)
+from hf_embinit.cards.text import example, limits, settings_rows
 from hf_embinit.training.loop import _base_model
 
 TABLE = {
@@ -227,3 +234,12 @@ def test_the_card_of_a_diverged_run_says_so_and_claims_no_score(tmp_path):
     card = ModelCard.load(path)
     assert "**It diverged**: a loss was no finite number." in card.text
     assert not card.data.eval_results and "35.12" not in card.text
+
+
+def test_scores_of_a_part_of_a_split_are_not_those_of_the_data_set() -> None:
+    cut = {"max_predict_samples": 50, "generation_num_beams": 4}
+    record = make_record(arguments={**make_record().arguments, **cut})
+    assert eval_result_entries(make_record()) and not eval_result_entries(record)
+    assert {result.dataset_type for result in eval_results(record)} == {"multi30k"}
+    assert "Of the test set the first 50 samples were scored." in limits(record)
+    assert ["beams", "4"] in [list(map(str, row)) for row in settings_rows(record, None)]

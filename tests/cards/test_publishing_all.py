@@ -14,6 +14,7 @@ from builders.records import make_record
 from builders.run_folders import model_and_tokenizer, run_folder
 
 from hf_embinit.__main__ import main
+from hf_embinit.cards.publishing_all import planned_runs
 from hf_embinit.errors import DataNotFoundError
 from hf_embinit.records.record import write_record
 
@@ -232,3 +233,9 @@ def test_checkpoints_alone_are_published_without_a_data_set(
     assert before == (dict(data_set.branches) if data_set else None)
     (collection,) = (c for c in hub.collections.values() if c["title"] == "Checkpoints")
     assert {item["id"] for item in collection["items"]} == {"user/one", "user/two"}
+
+
+def test_a_checkpoint_below_a_folder_called_init_is_found(tmp_path: Path) -> None:
+    for part in model_and_tokenizer("gpt2"):
+        part.save_pretrained(tmp_path / "init" / "bert")
+    assert list(planned_runs(tmp_path / "init", "me")["models"]) == ["me/bert"]

@@ -244,6 +244,8 @@ def test_gpt2_tokenizer_whole_and_compacted(data_folder, flags, tmp_path) -> Non
         ("--model {twin} --tokenizer gpt2", "has another vocabulary than --model"),
         ("--twin_seeds 0 1 --knn_k 5000", "--knn_k 5000: each of the"),
         ("--twin_seeds 0 1 --knn_tokens 4 --knn_k 4", "--knn_k 4: each of the 4 tokens"),
+        ("--twin_seeds 0 1 --gradient_checkpointing true", "--gradient_checkpointing with --twin_seeds"),
+        ("--twin_seeds 0 1 --neftune_noise_alpha 5", "--neftune_noise_alpha with --twin_seeds"),
         ("--twin_seeds 0 1 --records_per_decade 0", "--records_per_decade 0"),
         ("--block_size 4999", "fewer than one block of 4999"),
         ("--train_file {empty}", "has no text"),

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from builders.records import make_record as whole_record
 
 from hf_embinit.errors import RunFolderError
-from hf_embinit.records import public_record, shorten
+from hf_embinit.records import public_record, shorten, unlock_folder
 from hf_embinit.records.folder import keep_inputs, list_checkpoints, prepare_run_folder
 from hf_embinit.records.record import (
     RunRecord,
@@ -24,6 +25,7 @@ from hf_embinit.records.record import (
     write_json,
     write_record,
 )
+from hf_embinit.studies.scores import has_diverged
 
 
 def make_record(**changes) -> RunRecord:
@@ -271,3 +273,23 @@ def test_of_a_local_path_the_last_part_is_published(text, told):
 def test_no_token_is_published():
     record = make_record(arguments={"hub_token": "hf_x", "wandb_api_key": "x", "eos_token": "</s>"})
     assert public_record(record).arguments == {"eos_token": "</s>"}
+
+
+def test_a_loss_that_only_the_test_saw_is_a_divergence_too() -> None:
+    lost = whole_record(metrics={"test_loss": math.nan, "test_bleu": 31.0})
+    assert lost.diverged and has_diverged({"history": [], "metrics": {"test_loss": None}})
+    assert not whole_record().diverged and not has_diverged(whole_record().to_dict())
+
+
+def test_what_a_run_left_that_ended_before_its_first_checkpoint_is_no_part_of_the_next(
+    tmp_path: Path,
+) -> None:
+    prepare_run_folder(tmp_path, None, {"seed": 1})
+    for name in ("init/target_vocab.json", "figures/old.png", "notes.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("of the first")
+    unlock_folder(tmp_path)
+    prepare_run_folder(tmp_path, None, {"seed": 2})
+    assert not (tmp_path / "init").exists() and not (tmp_path / "figures").exists()
+    assert (tmp_path / "notes.txt").read_text() == "of the first"
+    unlock_folder(tmp_path)

@@ -10,10 +10,13 @@ import pytest
 from datasets import Dataset
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, UnknownNameError
+from hf_embinit.tasks.classification_data import load_classification
 from hf_embinit.tasks.corpus_vectors import corpus_tokens
 from hf_embinit.tasks.data import data_digests, texts_digest
 from hf_embinit.tasks.embedded import CORPORA, FOLDER, TEXTS, corpus_splits, corpus_text, read_rows
+from hf_embinit.tasks.language_modeling import load_texts as load_stories
 from hf_embinit.tasks.texts import load_texts
+from hf_embinit.tasks.translation import load_translation
 
 SPLITS = {
     ("captions", "train"): (10_000, "4da49f86ad5d83f0e76a5653c4ad736f4729c4650689591b20b1bb4b1dbe60e9"),
@@ -140,3 +143,15 @@ def test_the_package_stays_small():
     files = [path for path in FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 5_000_000
     assert {path.suffix for path in files} == {".xz", ".md"}
+
+
+def test_a_place_for_an_embedded_corpus_is_refused(tmp_path) -> None:
+    loaders = {"captions": load_translation, "stories": load_stories, "sentiment": load_classification}
+    for name, load in loaders.items():
+        with pytest.raises(InvalidArgumentError, match=rf"--data_dir .*: --\w+ {name} is embedded"):
+            load(name, data_dir=str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    for split in ("train", "validation"):
+        (tmp_path / "mine" / f"{split}.csv").write_text("sentence,label\na dog,1\na cat,0\n" * 4)
+    _, data = load_classification("mine", data_dir=str(tmp_path))
+    assert len(data["train"]) == 8

@@ -15,7 +15,7 @@ from transformers import BertTokenizerFast
 from hf_embinit import doctor, expand_vocabulary, read_manifest, repair
 from hf_embinit.__main__ import main
 from hf_embinit.errors import InvalidArgumentError
-from hf_embinit.tables.ties import configured_tie
+from hf_embinit.tables import configured_tie
 
 
 def healthy(kind: str = "gpt2", rows: int = 320):

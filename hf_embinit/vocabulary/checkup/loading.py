@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...tables.ties import configured_tie
+from ...tables import configured_tie
 from .case import Case
 from .finding import Finding
 
