@@ -152,6 +152,6 @@ def test_a_place_for_an_embedded_corpus_is_refused(tmp_path) -> None:
             load(name, data_dir=str(tmp_path))
     (tmp_path / "mine").mkdir()
     for split in ("train", "validation"):
-        (tmp_path / "mine" / f"{split}.csv").write_text("sentence,label\na dog,1\na cat,0\n" * 4)
+        (tmp_path / "mine" / f"{split}.csv").write_text("sentence,label\n" + "a dog,1\na cat,0\n" * 4)
     _, data = load_classification("mine", data_dir=str(tmp_path))
     assert set(data["train"]["text"]) == {"a dog", "a cat"}
