@@ -207,6 +207,16 @@ def check(name: str, value: Any, hint: Any, *, as_flag: bool = False) -> None:
         raise InvalidArgumentError(f"{given}: expected {found.wanted}")
 
 
+def refuse_half_characters(texts: Iterable[str], name: str) -> None:
+    """Raises `InvalidArgumentError` for a text with a surrogate that stands alone, which no UTF-8 has."""
+    for text in texts:
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            raise InvalidArgumentError(
+                f"{name} has {text[:60]!r}, in which half a character (a surrogate) stands alone: give whole "
+                f"characters"
+            )
+
+
 def shown(value: Any) -> str:
     """A value in a message, on one line and not too long."""
     if isinstance(value, type) or not isinstance(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tokenizers import Tokenizer
 
+from ..arguments import refuse_half_characters
 from ..errors import InvalidArgumentError
 from ..initializers import register_initializer
 from .coefficients import Coefficients
@@ -116,6 +117,7 @@ def _encodings(tokens: TokenTexts, texts: Sequence[str], method: str, *, special
     try:
         return backend.encode_batch(list(texts), add_special_tokens=special)
     except Exception as error:  # the backend raises nothing more special
+        refuse_half_characters(texts, "texts=")
         if "unk" in tokens.roles:
             raise
         raise InvalidArgumentError(

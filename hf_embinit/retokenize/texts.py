@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from ..arguments import refuse_half_characters
 from ..errors import InvalidArgumentError
 from ..tokens import (
     Side,
@@ -121,6 +122,7 @@ class TokenTexts:
         try:
             return self._split(texts)
         except Exception as error:  # the backend raises nothing more special
+            refuse_half_characters(texts, "the text")
             if "unk" in self.roles:
                 raise
             raise InvalidArgumentError(

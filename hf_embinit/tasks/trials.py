@@ -111,6 +111,8 @@ def label_trial(model: Any, pairs: Sequence[Pair], source: str, limit: int) -> T
     chosen = data.select([i * len(data) // count for i in range(count)])
     first, second, labels = (chosen[name][:] for name in (*names, "label"))
     classifies = hasattr(model, "classifier")
+    if classifies:
+        labels = _class_ids(model, labels, source)
 
     def score(model: Any, tokenizer: Any) -> float:
         if classifies:
@@ -121,6 +123,17 @@ def label_trial(model: Any, pairs: Sequence[Pair], source: str, limit: int) -> T
     used = _digests(train=_columns(pairs), test={name: chosen[name][:] for name in (*names, "label")})
     metric = "accuracy" if classifies else "spearmanr"
     return Trial(metric, score, [pair.new for pair in pairs], data=used)
+
+
+def _class_ids(model: Any, labels: Sequence[Any], source: str) -> list[int]:
+    """The ids of labels that may be names."""
+    id_of: dict[Any, int] = {name: int(i) for i, name in model.config.id2label.items()}
+    id_of |= {i: i for i in range(model.config.num_labels)}
+    if unknown := [label for label in labels if label not in id_of]:
+        raise InvalidArgumentError(
+            f"--labelled {source} has the label {unknown[0]!r}, and the model {', '.join(map(str, id_of))}"
+        )
+    return [id_of[label] for label in labels]
 
 
 def _classes(model: Any, tokenizer: Any, first: Sequence[str], second: Sequence[str]) -> Tensor:
@@ -190,7 +203,7 @@ def sample_texts(model: Any, tokenizer: Any, count: int, *, length: int = 256, s
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         while len(texts) < count:
-            start = torch.full((min(100, count - len(texts)), 1), tokenizer.bos_token_id)
+            start = torch.full((min(100, count - len(texts)), 1), _first_id(tokenizer))
             made = model.generate(
                 start, attention_mask=torch.ones_like(start), do_sample=True, max_length=length,
                 pad_token_id=tokenizer.eos_token_id,
@@ -205,6 +218,7 @@ def bits_per_byte(model: Any, tokenizer: Any, texts: Sequence[str], *, length: i
     The end of a text is not counted.
     """
     nats, count = 0.0, 0
+    length = min(length, getattr(model.config, "max_position_embeddings", None) or length)
     for text, ids in zip(texts, encode_texts(tokenizer, texts, length + 1), strict=True):
         if len(ids) > length:
             raise InvalidArgumentError(
@@ -218,8 +232,19 @@ def bits_per_byte(model: Any, tokenizer: Any, texts: Sequence[str], *, length: i
     return nats / math.log(2) / max(1, count)
 
 
+def _first_id(tokenizer: Any) -> int:
+    """What a text begins with: its first token, and for tokenizers without one the end of the text before."""
+    first = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    if first is None:
+        raise InvalidArgumentError(
+            f"{type(tokenizer).__name__} has neither a first nor a last token of a text, which a language "
+            f"model begins with"
+        )
+    return first
+
+
 def encode_texts(tokenizer: Any, texts: Sequence[str], length: int) -> list[list[int]]:
     """The ids of each text after the first token of a text, at most `length` of them."""
-    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.eos_token_id
+    start = _first_id(tokenizer)
     ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     return [[start, *one][:length] for one in ids]

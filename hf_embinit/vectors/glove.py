@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from ..arguments import Count, Positive, Seed, Wanted, checked, shown
+from ..arguments import Count, Positive, Seed, Wanted, checked, refuse_half_characters, shown
 from ..errors import InvalidArgumentError
 from .pretrained_vectors import PretrainedVectors, rows_digest
 
@@ -99,7 +99,7 @@ def count_cooccurrences(
             raise InvalidArgumentError(
                 f"sentences has {shown(sentence)}; give a list of words for each sentence"
             )
-        digest.update((" ".join(sentence) + "\n").encode())
+        digest.update(_line(sentence))
         tokens += [ids_of.setdefault(word, len(ids_of)) for word in sentence]
         lengths.append(len(sentence))
     stream = np.asarray(tokens, dtype=np.int64)
@@ -149,6 +149,14 @@ def count_cooccurrences(
         num_sentences=len(lengths),
         digest=f"sha256:{digest.hexdigest()}",
     )
+
+
+def _line(sentence: Iterable[str]) -> bytes:
+    try:
+        return (" ".join(sentence) + "\n").encode()
+    except UnicodeEncodeError:
+        refuse_half_characters(sentence, "sentences")
+        raise
 
 
 def _add_equal(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

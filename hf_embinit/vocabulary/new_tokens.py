@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import AddedToken
 
+from ..arguments import refuse_half_characters
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tokens import (
     Side,
@@ -100,12 +101,8 @@ def _wanted(
     for token in new_tokens:
         if not str(token).strip():
             raise InvalidArgumentError(f"new_tokens has the empty token {str(token)!r}")
-        if any("\ud800" <= c <= "\udfff" for c in str(token)):
-            raise InvalidArgumentError(
-                f"new_tokens has {str(token)!r}, in which half a character (a surrogate) stands alone: give "
-                f"whole characters"
-            )
     texts = [str(token) for token in new_tokens]
+    refuse_half_characters(texts, "new_tokens")
     vocabulary, unknown = set(old.tokens), unknown_id(tokenizer)
     split = split_texts(tokenizer, texts)
     pieces = dict(zip(texts, split, strict=True))

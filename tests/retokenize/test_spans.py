@@ -8,6 +8,7 @@ from builders.tiny_tokenizers import texts, tokenizer
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.retokenize import Step, TokenTexts, get_initializer
 from hf_embinit.retokenize.spans import span_counts
+from hf_embinit.vectors import train_glove
 
 FAMILIES = ("byte_level", "sentencepiece_bpe", "wordpiece", "unigram")
 TEXT = ["A man and  a dog ☃ run.", "naïve dogs\trun, ☃☃ ", " ", "", "two dogs"]
@@ -85,3 +86,13 @@ def test_what_the_old_tokenizer_cannot_read_is_no_source() -> None:
     old, new = tokenizer("wordpiece", 330), tokenizer("byte_level", 400)
     made = get_initializer("align").fn(context_of(new, old, texts=[*texts(), "☃ dogs ☃"]))
     assert not (made.indices == old.unk_token_id).any() and (made.step == Step.METHOD).any()
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_half_a_character_is_named(family: str) -> None:
+    tokens, text = TokenTexts(tokenizer(family)), "a dog \ud83d"
+    for read in (lambda: tokens.split(["a cat", text]), lambda: span_counts(tokens, tokens, ["a cat", text])):
+        with pytest.raises(InvalidArgumentError, match=r"half a character \(a surrogate\) stands alone"):
+            read()
+    with pytest.raises(InvalidArgumentError, match="half a character"):
+        train_glove([["a", "dog", "\ud83d"]] * 9, dim=2)

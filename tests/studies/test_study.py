@@ -316,3 +316,11 @@ def test_run_folders_have_names_that_every_disk_takes() -> None:
     assert "retokenize/omp-k=8-seed1-284ff89c" in names and len(names) == len(runs)
     assert any(name.startswith("retokenize/stories260K-fvt-token_distillation-seed1-") for name in names)
     assert not any(set(name) & set(':*?"<>|\\') for name in names)
+
+
+def test_cells_of_one_column_have_as_many_values(tmp_path: Path) -> None:
+    own = tmp_path / "own.yaml"
+    one = "low: {title: Low, values: [{title: A, field: metrics/a}],"
+    own.write_text(STUDY.partition("paper:")[0].replace("low: {title: Low,", one))
+    with pytest.raises(InvalidArgumentError, match="cell a/high has 2 'values', and a/low of the same"):
+        load_study(str(own))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from builders.tiny_tokenizers import model, texts, tokenizer
+from transformers import BertConfig, BertForSequenceClassification
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.tasks import retokenizing, trials
@@ -172,3 +173,34 @@ def test_the_peak_is_what_the_block_takes() -> None:
         torch.ones(64 * 2**20, dtype=torch.uint8).sum()
     assert cost["seconds"] > 0
     assert "transfer_mib" not in cost or 60 < cost["transfer_mib"] < 600
+
+
+def test_a_classifier_is_scored_on_labels_by_name_and_unknown_ones_are_refused(tmp_path: Path) -> None:
+    config = BertConfig(
+        vocab_size=320, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, num_labels=2
+    )
+    config.id2label = {0: "no", 1: "yes"}
+    classifier = BertForSequenceClassification(config).eval()
+    file, scores = tmp_path / "pairs.jsonl", []
+    for labels in ((0, 1), ("no", "yes"), ("no", "maybe")):
+        rows = [{"sentence1": "a dog", "sentence2": "a cat", "label": label} for label in labels]
+        file.write_text("\n".join(map(json.dumps, rows)))
+        if "maybe" in labels:
+            with pytest.raises(InvalidArgumentError, match="has the label 'maybe', and the model no, yes"):
+                trials.label_trial(classifier, [], str(file), 2)
+        else:
+            trial = trials.label_trial(classifier, [], str(file), 2)
+            scores.append(trial.score(classifier, tokenizer("wordpiece", 320)))
+    assert scores == [0.5, 0.5]
+
+
+def test_a_model_without_a_first_token_writes_from_the_end_of_a_text_and_a_short_one_is_told() -> None:
+    language_model, words = model("gpt2", 320), tokenizer("byte_level")
+    words.bos_token = None
+    assert len(trials.sample_texts(language_model, words, 2, length=6)) == 2
+    places = language_model.config.max_position_embeddings
+    with pytest.raises(InvalidArgumentError, match=f"{places}"):
+        bits_per_byte(language_model, words, ["dog " * 2 * places])
+    words.eos_token = None
+    with pytest.raises(InvalidArgumentError, match="neither a first nor a last token"):
+        trials.sample_texts(language_model, words, 2, length=6)
