@@ -149,6 +149,7 @@ def test_twins_are_recorded_on_a_logarithmic_schedule(twins) -> None:
     [
         f"{WORDS} --twin_seeds 0 1 --knn_k 3 --knn_tokens 40 --save_steps 10",
         f"{EMBEDDINGS} --model {{twin}} --save_steps 10",
+        f"{EMBEDDINGS} --model {{twin}} --max_steps -1 --num_train_epochs 2 --save_strategy epoch",
     ],
 )
 def test_interrupted_twins_resume_to_the_same_results(experiment, twins, flags, tmp_path) -> None:
