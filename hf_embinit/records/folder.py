@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RunFolderError
 from ..foreign import read_json
-from .checkpoints import checkpoint_folders, damage, obstacle
+from .checkpoints import START_NAME, checkpoint_folders, damage, obstacle
 from .files import RESULTS_NAME
 from .lock import LOCK_NAME, lock_folder, unlock_folder
 from .record import is_finished, to_plain, write_json
@@ -21,7 +21,7 @@ from .record import is_finished, to_plain, write_json
 logger = logging.getLogger(__name__)
 
 ARGUMENTS_NAME = "arguments.json"
-_OF_A_START = ("init", "figures")
+_OF_A_START = (START_NAME, "figures")
 """Folders that a run fills before its first step."""
 INPUTS_NAME = "inputs.json"
 _OVERWRITTEN = ("README.md", "*config.json", "tokenizer*", "*.safetensors", "*.bin")

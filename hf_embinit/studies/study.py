@@ -142,10 +142,12 @@ def load_study(
         for column, row in itertools.product(file.columns, file.rows)
         if selected(column, row, smoke_only) and not (file.without and selected(column, row, file.without))
     ]
-    for one, other in itertools.combinations(table, 2):
-        if one.column == other.column and len(one.values) != len(other.values):
+    first: dict[str, Cell] = {}
+    for cell in table:
+        one = first.setdefault(cell.column, cell)
+        if len(one.values) != len(cell.values):
             raise InvalidArgumentError(
-                f"{path}: cell {other.column}/{other.row} has {len(other.values)} 'values', and "
+                f"{path}: cell {cell.column}/{cell.row} has {len(cell.values)} 'values', and "
                 f"{one.column}/{one.row} of the same column {len(one.values)}: give each as many"
             )
     cells = [cell for cell in table if selected(cell.column, cell.row, only)]

@@ -77,8 +77,9 @@ def expand_vocabulary(
         prefixes: texts to compare next-token distributions on, before and after (see `DistributionShift`);
             `"generated"` for some that the model writes itself, `()` for no comparison. The default is
             `"generated"`, and `()` for a model of `open_checkpoint`, of which each forward pass reads all
-            files, layer by layer: two for each given text, 17 for generated ones; and for one that ZeRO-3
-            has sharded, which runs in DeepSpeed's engine alone.
+            files, layer by layer: two for each given text, 17 for generated ones; for one that ZeRO-3 has
+            sharded, which runs in DeepSpeed's engine alone; and for `side="target"`, whose tokens an encoder
+            cannot read.
         dry_run: gives the plan alone and changes nothing.
         pad_to_multiple_of: makes the number of rows a multiple of this.
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
@@ -135,7 +136,7 @@ def _compared(tables: EmbeddingTables, prefixes: Sequence[str] | None, side: Sid
         if prefixes:
             raise InvalidArgumentError(
                 f"prefixes={shown(prefixes)} with side='target': the encoder reads tokens of the source "
-                f"alone, leave them out"
+                f"alone; leave them out (and --measure)"
             )
         return ()
     partitioned = any(is_partitioned(table.parameter) for table in tables.tables)
