@@ -1,4 +1,4 @@
-"""Recipes as a user starts them: in this process, which spares their imports, or in forks of it."""
+"""Recipes as a user starts them: in this process, which spares their imports, or in those of `forks`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from accelerate.state import AcceleratorState, PartialState
 from safetensors.torch import load_file
 
 from hf_embinit.records import write_digests
@@ -79,25 +78,23 @@ def run_recipe(name: str, *arguments: str, **env: str) -> Done:
     return Done(int(status or 0), out.getvalue(), err.getvalue())  # type: ignore[call-overload]
 
 
+_STARTED = f"""
+import os, runpy, sys
+os.chdir({str(ROOT)!r})
+module = sys.argv[1]
+if module.endswith(".py"):
+    sys.argv = sys.argv[1:]
+    runpy.run_path(module, run_name="__main__")
+else:
+    runpy.run_path({LAUNCHING + "/sitecustomize.py"!r})["fork_processes"]()
+    sys.argv = sys.argv[1:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+
+
 def start_recipe(name: str, *arguments: str, launcher: Sequence[str] = ()) -> Fork:
-    """Starts a recipe, or a module that launches it, in a fork of this process."""
-    path = str(ROOT / "recipes" / f"{name}.py")
-
-    def program() -> None:
-        os.chdir(ROOT)
-        for state in (AcceleratorState, PartialState):  # as a run in this process has left them
-            state._reset_state()
-        if not launcher:
-            sys.argv = [path, *arguments]
-            runpy.run_path(path, run_name="__main__")
-        else:
-            runpy.run_path(f"{LAUNCHING}/sitecustomize.py")["fork_processes"]()
-            flag, module, *more = launcher
-            assert flag == "-m"
-            sys.argv = [module, *more, path, *arguments]
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-    return Fork(program)
+    """Starts a recipe, or with `-m` the module that launches it, in a process of its own."""
+    return Fork(_STARTED, *launcher[1:], str(ROOT / "recipes" / f"{name}.py"), *arguments)
 
 
 def run_in_two_processes(name: str, *arguments: str, launcher: Sequence[str] = TWO_PROCESSES) -> str:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import shlex
 import shutil
-import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +233,6 @@ def test_init_of_our_own_model_as_json(tmp_path, capsys) -> None:
 
 @pytest.mark.parametrize("error, code", [(OSError("disk full"), 1), (KeyboardInterrupt(), 130)])
 def test_a_failure_while_saving_leaves_nothing(model, tmp_path, capsys, monkeypatch, error, code) -> None:
-    from transformers import PreTrainedTokenizerBase
 
     def fail(*_: Any, **__: Any) -> None:
         (hidden,) = tmp_path.iterdir()
@@ -253,16 +249,18 @@ def test_a_failure_while_saving_leaves_nothing(model, tmp_path, capsys, monkeypa
     )
 
 
+TERMINATED = """
+import os, signal
+from transformers import PreTrainedTokenizerBase
+from hf_embinit.__main__ import run
+PreTrainedTokenizerBase.save_pretrained = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
+run()
+"""
+
+
 def test_told_to_end_it_leaves_nothing(model, tmp_path) -> None:
     words = ["init", str(model), "--init", "xavier", "--tokenizer", str(model)]
-    words += ["--output_dir", str(tmp_path / "out")]
-
-    def program() -> None:
-        PreTrainedTokenizerBase.save_pretrained = lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM)
-        sys.argv[1:] = words
-        cli.run()
-
-    fork = Fork(program)
+    fork = Fork(TERMINATED, *words, "--output_dir", str(tmp_path / "out"))
     out, err = fork.communicate()
     assert (fork.poll(), out) == (143, "") and "Traceback" not in err
     assert not list(tmp_path.iterdir())

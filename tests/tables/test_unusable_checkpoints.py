@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 from pathlib import Path
@@ -16,7 +15,6 @@ from builders.forks import Fork
 from builders.tiny_models import V, llama, spread
 from safetensors.torch import load_file, save_file
 
-from hf_embinit.__main__ import main
 from hf_embinit.errors import (
     DataNotFoundError,
     EmbinitError,
@@ -165,14 +163,18 @@ def test_room_is_told_in_a_unit_that_shows_it(free, needed, said, tmp_path, monk
         checkpoint_writing._require_room(needed, tmp_path, "out")
 
 
+KILLED = """
+import os, signal
+from hf_embinit.__main__ import run
+from hf_embinit.tables import checkpoint_writing
+checkpoint_writing._write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+run()
+"""
+
+
 def test_killed_half_way_there_is_no_checkpoint(tmp_path: Path) -> None:
     folder = saved(llama(), tmp_path / "model", max_shard_size="6KB")
-
-    def program() -> None:
-        checkpoint_writing._write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-        main(["init", str(folder), "--init", "xavier", "--output_dir", str(tmp_path / "out")])
-
-    fork = Fork(program)
+    fork = Fork(KILLED, "init", str(folder), "--init", "xavier", "--output_dir", str(tmp_path / "out"))
     fork.communicate()
     assert fork.poll() == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
