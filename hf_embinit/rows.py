@@ -283,6 +283,8 @@ class _Maker:
         entries = torch.stack([part.new_ids, part.indices])
         with torch.sparse.check_sparse_tensor_invariants():  # torch 2.11 warns without
             context.shares = torch.sparse_coo_tensor(entries, part.values, part.shape).coalesce()
+        if context.not_finite:
+            old = self.tables.read_old(table, self.plan)  # broken rows, too, which `apply` refuses
         usable = context.usable_ids
         return rows_of_table(part, old, context.generator, usable=usable, groups=groups).float()
 

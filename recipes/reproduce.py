@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hf_embinit.arguments import Count, CountOrZero, NotNegative, Text
+from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.training import flag, parse_arguments, run_main
 
 
@@ -85,6 +86,9 @@ def main() -> None:
     if args.study == "list":
         print(studies.list_text())
         return
+    share = {"cpus": args.cpus_per_run, "gpus": args.gpus_per_run}
+    if args.cluster is None and share != {"cpus": 1, "gpus": 0}:
+        raise InvalidArgumentError("--cpus_per_run, --gpus_per_run: they are asked of a Ray cluster, give --cluster")
     root = Path(args.output_dir).resolve()
     smoke = studies.write_smoke_files(root / "smoke") if args.smoke else None
     study = studies.load_study(args.study, only=args.only, seeds=args.seeds, overrides=args.set, smoke=smoke)
@@ -103,7 +107,9 @@ def main() -> None:
         sys.exit(args.check and any(entry.found is None for entry in found))
     missing = studies.missing_runs(study, launch, retry_failed=args.retry_failed)
     if args.slurm:
-        kept = [word for word in words if word != "--slurm"]
+        at = next(i for i, word in enumerate(words) if word.partition("=")[0] == "--slurm")
+        valued = words[at] == "--slurm" and not [*words, "-"][at + 1].startswith("-")
+        kept = [*words[:at], *words[at + 1 + valued :]]
         command = shlex.join([sys.executable, str(Path(__file__).resolve()), *kept])
         print(studies.slurm_script(study.name, command, len(missing), launch.root))
         return
@@ -120,7 +126,6 @@ def main() -> None:
         if args.cluster is None:
             studies.run_here(missing, launch, workers=args.workers, **how)
         else:
-            share = {"cpus": args.cpus_per_run, "gpus": args.gpus_per_run}
             studies.run_on_ray(missing, launch, address=args.cluster, **share, **how)
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on from here")

@@ -114,7 +114,8 @@ def _find(name: str) -> _Step:
         arguments = surgery.match(name)
         if arguments is not None:
             return _surgery_step(name, surgery, arguments)
-    initializers = {record.name: record for record in list_initializers(purpose="table")}
+    records = list_initializers(purpose="table")
+    initializers = {known: record for record in records for known in (record.name, *record.aliases)}
     if name in initializers:
         return _initialization_step(initializers[name])
     raise UnknownNameError("surgery", name, {*(surgery.name for surgery in list_surgeries()), *initializers})

@@ -101,6 +101,7 @@ def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
     [
         (["tabel1"], "Unknown study 'tabel1'. Did you mean: table1"),
         (["table1", "--set", "a=1", "--set", "b=1"], "--set is given twice"),
+        (["table1", "--gpus_per_run", "0.5"], "asked of a Ray cluster, give --cluster"),
         (["table1", "--onyl", "x"], "unknown argument '--onyl'. Did you mean: --only"),
     ],
 )
@@ -131,8 +132,9 @@ def test_a_failed_run_is_told_by_the_exit_code_and_foretold_by_a_check(tmp_path:
     assert "--retry_failed" in done.stderr and "| failed |" in done.stdout
 
 
-def test_the_slurm_script_repeats_the_command(tmp_path: Path) -> None:
-    done = run_recipe("reproduce", "table3", "--slurm", "--seeds", "1", "--output_dir", str(tmp_path))
+@pytest.mark.parametrize("slurm", [["--slurm"], ["--slurm", "true"], ["--slurm=yes"]], ids="=".join)
+def test_the_slurm_script_repeats_the_command(slurm: list[str], tmp_path: Path) -> None:
+    done = run_recipe("reproduce", "table3", *slurm, "--seeds", "1", "--output_dir", str(tmp_path))
     script = done.stdout[done.stdout.index("#!/bin/bash") :]
     assert "--array=1-14%16" in script and "table3 --seeds 1" in script and "--slurm" not in script
 

@@ -204,7 +204,7 @@ def test_a_donor_with_a_row_that_is_not_finite_is_refused(tmp_path: Path) -> Non
 def test_initialisers_of_the_registry(tmp_path: Path) -> None:
     path, _, _ = donor(tmp_path)
     tok = tokenizer()
-    for name, options in (("xavier", {}), ("bert_xavier", {"vectors": path}), ("zeros", {})):
+    for name, options in (("xavier", {}), ("default", {}), ("bert_xavier", {"vectors": path})):
         model, other = bert(), bert()
         surgery.apply(model, name, tokenizer=tok, seed=4, **options)
         initialize(other, name, tokenizer=tok, seed=4, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,22 @@ def test_what_a_method_does_not_read_or_lacks_is_said_and_nothing_changes() -> N
     with pytest.raises(InvalidArgumentError, match="'vipi' makes the rows of another tokenizer"):
         hf_embinit.patch(m, "vipi")
     assert len(words) == size and torch.equal(logits(m, torch.tensor([[5, 6]])), before)
+
+
+def test_a_broken_old_row_is_refused_where_a_new_one_is_made_of_it() -> None:
+    words = tokenizer("byte_level")
+    first, *rest = words(WORDS[0])["input_ids"]
+
+    def expand(broken: int) -> Any:
+        m, names = model("llama", 320), copy.deepcopy(words)
+        m.get_input_embeddings().weight.data[broken] = torch.nan
+        hf_embinit.expand_vocabulary(m, names, WORDS[:1], "fvt")
+        return m.get_input_embeddings().weight
+
+    with pytest.raises(InvalidArgumentError, match=rf"the first at id {first}: .*repair\("):
+        expand(first)
+    made = expand(next(i for i in range(300, 320) if i not in rest))
+    torch.testing.assert_close(made[320], made[[first, *rest]].mean(0))
 
 
 def test_a_patched_resize_takes_a_method(tmp_path: Path) -> None:
