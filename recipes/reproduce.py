@@ -88,7 +88,7 @@ def main() -> None:
         return
     share = {"cpus": args.cpus_per_run, "gpus": args.gpus_per_run}
     if args.cluster is None and share != {"cpus": 1, "gpus": 0}:
-        raise InvalidArgumentError("--cpus_per_run, --gpus_per_run: they are asked of a Ray cluster, give --cluster")
+        raise InvalidArgumentError("--cpus_per_run and --gpus_per_run are of a Ray cluster: give --cluster")
     root = Path(args.output_dir).resolve()
     smoke = studies.write_smoke_files(root / "smoke") if args.smoke else None
     study = studies.load_study(args.study, only=args.only, seeds=args.seeds, overrides=args.set, smoke=smoke)

@@ -101,7 +101,7 @@ def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
     [
         (["tabel1"], "Unknown study 'tabel1'. Did you mean: table1"),
         (["table1", "--set", "a=1", "--set", "b=1"], "--set is given twice"),
-        (["table1", "--gpus_per_run", "0.5"], "asked of a Ray cluster, give --cluster"),
+        (["table1", "--gpus_per_run", "0.5"], "are of a Ray cluster: give --cluster"),
         (["table1", "--onyl", "x"], "unknown argument '--onyl'. Did you mean: --only"),
     ],
 )
