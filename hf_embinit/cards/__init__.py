@@ -3,7 +3,7 @@
 Nothing here trains or measures: numbers come from records. Commits are made by `hf_embinit.hub`.
 """
 
-from .cards import CARD_SAMPLES, hub_dataset, render_card, run_pages, write_card
+from .cards import CARD_SAMPLES, hub_dataset, render_card, write_card
 from .embeddings_publishing import prepare_vectors_push, publish_embeddings
 from .pages import PAPERS, render_page
 from .picture import draw_why
@@ -29,7 +29,6 @@ __all__ = [
     "reference_cards",
     "render_card",
     "render_page",
-    "run_pages",
     "write_card",
     "write_reference_cards",
 ]

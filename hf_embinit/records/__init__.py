@@ -6,19 +6,15 @@ Also means over records. Cards of records are made in `hf_embinit.cards`; nothin
 from .aggregate import NO_EFFECT, Experiment, Setting, compare_settings, results_table
 from .checkpoints import START_NAME, start_damage, write_digests
 from .files import (
-    FILES_NAME,
     RESULTS_NAME,
     RunFiles,
     check_report_folder,
-    declare_files,
     model_folders,
     run_files,
     tokenizer_names,
 )
 from .folder import (
     ARGUMENTS_NAME,
-    RunState,
-    is_complete_checkpoint,
     keep_inputs,
     list_checkpoints,
     prepare_run_folder,
@@ -43,7 +39,6 @@ from .writing import to_plain, write_json, write_text
 
 __all__ = [
     "ARGUMENTS_NAME",
-    "FILES_NAME",
     "NO_EFFECT",
     "RESULTS_NAME",
     "RETOKENIZATION",
@@ -51,16 +46,13 @@ __all__ = [
     "Experiment",
     "RunFiles",
     "RunRecord",
-    "RunState",
     "Setting",
     "check_report_folder",
     "collect_versions",
     "compare_settings",
-    "declare_files",
     "device_name",
     "find_records",
     "history_from_log",
-    "is_complete_checkpoint",
     "is_finished",
     "is_local_data",
     "keep_inputs",

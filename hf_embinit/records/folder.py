@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import RunFolderError
 from ..foreign import read_json
-from .checkpoints import START_NAME, checkpoint_folders, damage, obstacle
+from .checkpoints import START_NAME, checkpoint_folders, obstacle
 from .files import RESULTS_NAME
 from .lock import LOCK_NAME, lock_folder, unlock_folder
 from .record import is_finished, to_plain, write_json
@@ -169,11 +169,6 @@ def _resume_wanted(resume: bool | str | None) -> str | None:
 def list_checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
     """The `checkpoint-<step>` folders in `folder` that a run can go on from, by step."""
     return [c for c in checkpoint_folders(Path(folder)) if obstacle(c) is None]
-
-
-def is_complete_checkpoint(checkpoint: str | os.PathLike[str]) -> bool:
-    """Whether `Trainer` finished a checkpoint and its files are unchanged."""
-    return damage(Path(checkpoint)) is None
 
 
 def _check_same_arguments(folder: Path, arguments: Mapping[str, Any], required: bool) -> None:

@@ -19,35 +19,31 @@ from . import (  # they register their methods
     tokens2words,
 )
 from .alignment import AlignmentCounts, count_alignments
-from .chain import complete, mean_of, piece_means
+from .chain import piece_means
 from .coefficients import Coefficients, Step, Weight
-from .context import Groups, Recipe, RetokenizeContext
+from .context import Recipe, RetokenizeContext
 from .overlap import SIBLINGS, Match, overlap_map, role_map
 from .parallel import Pair, read_parallel
 from .pieces import split_tokens
-from .refinement import Body, RefineContext, Refined
+from .refinement import Body, RefineContext
 from .rows_of_tables import bias_of_table, rows_of_table
 from .solving import solve
-from .texts import ROLES, TokenTexts
+from .texts import TokenTexts
 
 __all__ = [
-    "ROLES",
     "SIBLINGS",
     "AlignmentCounts",
     "Body",
     "Coefficients",
-    "Groups",
     "Match",
     "Pair",
     "Recipe",
     "RefineContext",
-    "Refined",
     "RetokenizeContext",
     "Step",
     "TokenTexts",
     "Weight",
     "bias_of_table",
-    "complete",
     "count_alignments",
     "distillation",
     "from_donor",
@@ -56,7 +52,6 @@ __all__ = [
     "from_vectors",
     "get_initializer",
     "list_initializers",
-    "mean_of",
     "methods",
     "overlap_map",
     "piece_means",

@@ -20,7 +20,7 @@ from .positions import input_positions, input_scale
 from .resizing import target_size
 from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_files, read_shard
 from .stored_rows import StoredRows
-from .table import Location, Table, TiedTensor, is_partitioned
+from .table import Table, TiedTensor, is_partitioned
 from .ties import configured_tie, own_parameter, untie_configuration, untied
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
@@ -30,7 +30,6 @@ __all__ = [
     "SMALL_FILES",
     "WEIGHTS",
     "EmbeddingTables",
-    "Location",
     "ResizePlan",
     "RowsOf",
     "Side",

@@ -31,7 +31,6 @@ __getattr__, __all__ = lazy_names(
         "data": (
             "DATA_VARIABLE",
             "SPLIT_FILES",
-            "data_digests",
             "find_folder",
             "find_model",
             "texts_digest",
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
     from .classifiers import load_pretrained_classifier as load_pretrained_classifier
     from .data import DATA_VARIABLE as DATA_VARIABLE
     from .data import SPLIT_FILES as SPLIT_FILES
-    from .data import data_digests as data_digests
     from .data import find_folder as find_folder
     from .data import find_model as find_model
     from .data import texts_digest as texts_digest

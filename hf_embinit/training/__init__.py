@@ -19,7 +19,6 @@ __getattr__, __all__ = lazy_names(
             "parse_arguments",
             "run_main",
         ),
-        "callbacks": ("freeze_all_but_embeddings",),
         "expansion": (
             "BaseModel",
             "ExpansionData",
@@ -28,7 +27,6 @@ __getattr__, __all__ = lazy_names(
         ),
         "figures": ("plot_embedding_distribution",),
         "loop": (
-            "Run",
             "run",
             "start",
         ),
@@ -46,7 +44,6 @@ __getattr__, __all__ = lazy_names(
             "changed_by",
             "chosen_init",
             "every_epoch",
-            "on_this_machine",
         ),
         "twins": (
             "TwinData",
@@ -60,13 +57,11 @@ if TYPE_CHECKING:
     from .arguments import flag as flag
     from .arguments import parse_arguments as parse_arguments
     from .arguments import run_main as run_main
-    from .callbacks import freeze_all_but_embeddings as freeze_all_but_embeddings
     from .expansion import BaseModel as BaseModel
     from .expansion import ExpansionData as ExpansionData
     from .expansion import finished_record as finished_record
     from .expansion import write_comparison as write_comparison
     from .figures import plot_embedding_distribution as plot_embedding_distribution
-    from .loop import Run as Run
     from .loop import run as run
     from .loop import start as start
     from .shared_arguments import BY_LENGTH as BY_LENGTH
@@ -82,6 +77,5 @@ if TYPE_CHECKING:
     from .shared_arguments import changed_by as changed_by
     from .shared_arguments import chosen_init as chosen_init
     from .shared_arguments import every_epoch as every_epoch
-    from .shared_arguments import on_this_machine as on_this_machine
     from .twins import TwinData as TwinData
     from .twins import check_experiment as check_experiment

@@ -15,7 +15,7 @@ from .adapters_on_disk import attach_adapter
 from .carried_rows import save_vocabulary
 from .checkup import Finding, doctor, repair
 from .expansion import expand_vocabulary
-from .explanation import Explanation, explain_tokens
+from .explanation import explain_tokens
 from .merging import merge_adapter
 from .new_row_training import train_new_rows_only
 from .peft_configuration import peft_config_for_new_tokens
@@ -33,7 +33,6 @@ from .token_files import read_tokens_file
 __all__ = [
     "DistributionShift",
     "ExpansionReport",
-    "Explanation",
     "Finding",
     "PruneReport",
     "ReplacementReport",
