@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders.committed_records import multi30k_scores, translations
+from builders.committed_records import committed_records, multi30k_scores, translations
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.report import FrontierArguments, measure_frontier
@@ -25,6 +25,10 @@ def pages():
     """The page of the study and the one behind it, each sentence on one line."""
     both = (COMMITTED / name for name in ("README.md", "training.md"))
     return " ".join(" ".join(page.read_text(encoding="utf-8").split()) for page in both)
+
+
+def study_table():
+    return (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
@@ -109,8 +113,9 @@ def test_training_fills_the_channel_of_multi30k():
 def in_positions(runs, init, options):
     """What trained tables hold in the positions' span, before and after, with positions as published."""
     found = []
-    for file in (COMMITTED.parent / "reproduce" / "runs").glob(f"{runs}-*-{init}-*/results.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
+    for name, record in committed_records().items():
+        if not name.startswith(f"reproduce/runs/{runs}-") or record["init"] != init:
+            continue
         given = record["arguments"]
         plain = given["position_encoding"] == "sinusoidal" and given.get("position_scale", 1.0) == 1.0
         if plain and given.get("init_options") == options and not given.get("freeze_embeddings"):
@@ -123,202 +128,146 @@ def in_percent(found):
     return tuple(f"{mean:.1f}" for mean in means)
 
 
+INTERVALS = {
+    ("SST-2, trained", "Acc"): {
+        "not told (1.4, -0.1 to 2.8)": "anti-1 - emptied-1",
+        "1.1 below `glove_xavier` (0.0 to 2.1)": "anti-1 - glove_xavier-1",
+        "+0.3 on `glove_xavier` (-0.8 to 1.4)": "emptied-1 - glove_xavier-1",
+        "not told either (+0.1, -1.3 to 1.5)": "random-1 - emptied-1",
+        "+0.7, -1.6 to 3.0": "emptied-0.5 - glove_xavier-0.5",
+        "0.8 ahead of the control (0.0 to 1.7)": "anti-0.2 - random-0.2",
+        "by 8.4 at half (5.3 to 11.6)": "glove_xavier-0.5 - glove-0.5",
+        "8.6 at a tenth (2.3 to 14.8)": "glove_xavier-0.1 - glove-0.1",
+        "told above `xavier` (+0.7, 0.0 to 1.4)": "cut-0.1 - xavier-0.1",
+        "8.5 at a fifth (6.5 to 10.5)": "glove_xavier-0.2 - glove-0.2",
+        "0.2 on `glove_xavier` with added sines (-3.9 to 4.2)": "rotary-1 - glove_xavier-1",
+        "0.4 on `xavier` (0.1 to 0.7)": "xavier_rotary-1 - xavier-1",
+        "(+1.2, -2.1 to 4.4;": "turned-1 - glove_xavier-1",
+        "(+0.6, -1.3 to 2.4)": "turned-1 - emptied-1",
+        "7.8 above raw vectors (2.9 to 12.7)": "glove_xavier-1 - glove-1",
+        "6.4 above them (1.2 to 11.6)": "anti-1 - glove-1",
+        "`xavier` (+1.3, 0.2 to 2.5)": "relative-1 - xavier-1",
+        "a random turn (+0.5, 0.2 to 0.8)": "relative-1 - random-1",
+        "no positions (+0.8, 0.5 to 1.1)": "none-1 - relative-1",
+        "added sines (+1.2, -3.5 to 5.9)": "relative-1 - glove_xavier-1",
+        "rotary ones (+1.0, -1.2 to 3.3)": "relative-1 - rotary-1",
+    },
+    ("captions, frozen", "BLEU"): {
+        "+3.7 (1.9 to 5.5)": "cut-0.5 - glove_xavier-0.5",
+        "ahead of a random turn at a fifth, by 3.7 (0.9 to 6.6)": "random-0.2 - cut-0.2",
+        "by 23.7 at half (18.6 to 28.9)": "glove_xavier-0.5 - glove-0.5",
+        "18.0 at a fifth (12.5 to 23.6)": "glove_xavier-0.2 - glove-0.2",
+        "11.7 at a tenth (1.6 to 21.8)": "glove_xavier-0.1 - glove-0.1",
+    },
+    ("SST-2, frozen", "Acc"): {
+        "+1.8 (-10.7 to 14.2)": "emptied-1 - glove_xavier-1",
+        "-0.8 (-2.2 to 0.7)": "emptied-0.2 - glove_xavier-0.2",
+        "2.8 below a random turn (1.8 to 3.8)": "anti-1 - random-1",
+        "+0.8 on `glove_orthogonal` (-6.2 to 7.9)": "random-1 - emptied-1",
+        "4.8 above `glove_orthogonal` (0.9 to 8.7)": "none-1 - emptied-1",
+        "4.0 above a random turn (0.7 to 7.3)": "none-1 - random-1",
+        "6.8 above the control (4.4 to 9.2)": "none-1 - anti-1",
+        "(+6.6, -2.6 to 15.8)": "none-1 - glove_xavier-1",
+        "4.6 above turned tables (0.3 to 9.0)": "none-1 - turned-1",
+        "3.9 above raw vectors (1.0 to 6.7)": "none-1 - glove-1",
+        "(+1.0 without, -2.7 to 4.8)": "none-1 - rotary-1",
+        "2.2 below turned tables (0.2 to 4.2)": "anti-1 - turned-1",
+        "2.9 below raw vectors (1.5 to 4.4)": "anti-1 - glove-1",
+        "(-2.7, -9.1 to 3.7)": "glove_xavier-1 - glove-1",
+        "raw +12.3, 2.1 to 22.5": "glove-1 - xavier-1",
+        "turned +11.5, 2.9 to 20.2": "turned-1 - xavier-1",
+        "by 12.8 over added sines (4.2 to 21.3)": "xavier_rotary-1 - xavier-1",
+        "vectors gain 2.4 on these (1.4 to 3.4)": "rotary-1 - xavier_rotary-1",
+        "5.8 above the control (0.4 to 11.2)": "rotary-1 - anti-1",
+        "5.1 above tables emptied without a turn (0.3 to 9.8)": "rotary-1 - cut-1",
+        "`glove_orthogonal` (+3.8, -0.7 to 8.3)": "rotary-1 - emptied-1",
+        "(+5.5, -7.0 to 18.1)": "rotary-1 - glove_xavier-1",
+        "(-0.2, -6.4 to 6.0)": "relative-1 - rotary-1",
+        "+0.4 (-7.2 to 7.9) at half": "emptied-0.5 - glove_xavier-0.5",
+        "+0.9 (-2.3 to 4.2) at a tenth": "emptied-0.1 - glove_xavier-0.1",
+        "(at half +2.1, 0.1 to 4.1;": "anti-0.5 - random-0.5",
+        "at a fifth -0.8, -9.9 to 8.4;": "anti-0.2 - random-0.2",
+        "at a tenth +0.7, -3.1 to 4.4)": "anti-0.1 - random-0.1",
+        "+5.6 (4.4 to 6.8)": "emptied-0.1 - xavier-0.1",
+        "by +5.4 (4.0 to 6.8)": "turned-0.1 - xavier-0.1",
+        "told apart (-0.2, -1.8 to 1.4)": "turned-0.1 - emptied-0.1",
+        "3.6 behind the control (1.7 to 5.4)": "anti-0.1 - glove-0.1",
+        "a random turn is 4.8 below it (4.2 to 5.4)": "random-0.5 - cut-0.5",
+        "control 2.8 below it (0.2 to 5.3)": "anti-0.5 - cut-0.5",
+        "3.6 above them (1.1 to 6.0)": "glove_xavier-0.2 - glove-0.2",
+        "emptied without a turn 3.8 (1.8 to 5.9)": "cut-0.2 - glove-0.2",
+    },
+    ("Multi30k, frozen", "BLEU"): {
+        "+0.29 BLEU (-0.07 to 0.66)": "emptied-1 - glove_xavier-1",
+        "0.44 behind `glove_xavier` (0.15 to 0.74)": "anti-1 - glove_xavier-1",
+        "0.74 behind `glove_orthogonal` (0.64 to 0.84)": "anti-1 - emptied-1",
+        "+0.26 BLEU on `glove_xavier` (-0.91 to 1.44)": "random-1 - glove_xavier-1",
+        "-0.03 on `glove_orthogonal` (-1.26 to 1.20)": "random-1 - emptied-1",
+        "not in BLEU (-0.71, -1.85 to 0.44)": "anti-1 - random-1",
+        "+2.07 BLEU with them on added sines (0.23 to 3.91)": "rotary-1 - glove_xavier-1",
+        "+1.77 on `glove_orthogonal` (0.03 to 3.52)": "rotary-1 - emptied-1",
+        "+1.80 on a random turn (0.95 to 2.66)": "rotary-1 - random-1",
+        "+0.02 BLEU (-1.27 to 1.31)": "emptied-0.5 - glove_xavier-0.5",
+        "4.7 BLEU above frozen random (3.5 to 5.9)": "glove_xavier-1 - xavier-1",
+        "`glove_orthogonal` 5.0 (3.4 to 6.5)": "emptied-1 - xavier-1",
+    },
+    ("Multi30k, frozen", "Val. loss"): {
+        "(-0.007, -0.021 to 0.007, and": "random-1 - glove_xavier-1",
+        "and +0.003, -0.021 to 0.026)": "random-1 - emptied-1",
+        "0.056 above a random turn's (0.036 to 0.076)": "anti-1 - random-1",
+        "in loss 0.049 (0.042 to 0.056)": "anti-1 - glove_xavier-1",
+        "0.058 (0.055 to 0.062) above them": "anti-1 - emptied-1",
+        "0.095 nats lower than with added sines (0.066 to 0.124)": "rotary-1 - glove_xavier-1",
+        "-0.008 nats (-0.016 to 0.001)": "emptied-0.5 - glove_xavier-0.5",
+        "-0.009 nats (-0.020 to 0.002)": "emptied-1 - glove_xavier-1",
+    },
+    ("Multi30k, trained", "BLEU"): {
+        "+0.35 BLEU on `glove_xavier` (-1.54 to 2.24)": "emptied-0.5 - glove_xavier-0.5",
+        "is -0.90 BLEU (-1.44 to -0.37)": "emptied-0.5 - xavier-0.5",
+        "`xavier` (-1.25, -3.54 to 1.04)": "glove_xavier-0.5 - xavier-0.5",
+        "-1.54 BLEU (-2.59 to -0.49)": "emptied-1 - xavier-1",
+        "(-0.91, -2.69 to 0.87)": "emptied-1 - glove_xavier-1",
+        "3.0 behind it (1.7 to 4.3)": "emptied-1 - glove-1",
+        "+0.69 BLEU on `glove_orthogonal` (-1.47 to 2.86)": "random-1 - emptied-1",
+        "-0.22 on `glove_xavier` (-0.85 to 0.41)": "random-1 - glove_xavier-1",
+        "below `xavier` alone, by 1.09 (0.23 to 1.94)": "anti-1 - xavier-1",
+        "`glove_xavier` (-0.46, -1.03 to 0.11)": "anti-1 - glove_xavier-1",
+        "a random turn (-0.24, -0.95 to 0.47)": "anti-1 - random-1",
+        "`glove_orthogonal` (+0.45, -1.00 to 1.91)": "anti-1 - emptied-1",
+        "3.48 behind it (2.53 to 4.43)": "anti-1 - glove-1",
+        "+0.22 BLEU with them (-2.62 to 3.06)": "rotary-1 - glove_xavier-1",
+        "added sines (-0.41, -2.42 to 1.61)": "rotary-1 - xavier-1",
+        "`glove_orthogonal` (+1.13, -0.02 to 2.28)": "rotary-1 - emptied-1",
+    },
+    ("Multi30k, trained", "Val. loss"): {
+        "-0.004 nats (-0.027 to 0.020)": "emptied-0.5 - glove_xavier-0.5",
+        "+0.004 on `glove_xavier`, -0.025 to 0.032": "emptied-1 - glove_xavier-1",
+        "-0.007 on `glove_orthogonal` (-0.012 to -0.003)": "random-1 - emptied-1",
+        "-0.005 on `xavier`, -0.021 to 0.011": "emptied-1 - xavier-1",
+        "0.023 nats above `glove_xavier` (0.009 to 0.037)": "anti-1 - glove_xavier-1",
+        "0.027 above a random turn (0.011 to 0.042)": "anti-1 - random-1",
+        "0.019 above `glove_orthogonal` (0.004 to 0.035)": "anti-1 - emptied-1",
+        "(+0.015, -0.006 to 0.035)": "anti-1 - xavier-1",
+        "-0.001 nats (-0.030 to 0.028)": "rotary-1 - glove_xavier-1",
+    },
+    ("captions, trained", "Val. loss"): {
+        "0.023 nats above `glove_orthogonal` (0.012 to 0.034)": "anti-1 - emptied-1",
+        "(-0.021, -0.045 to 0.004)": "emptied-1 - glove_xavier-1",
+    },
+}
+"""Column and value of the table of the study -> what the pages say, and the row that it is of."""
+
+
 @pytest.mark.parametrize(
     ("column", "value", "difference", "quoted"),
     [
-        ("SST-2, trained", "Acc", "anti-1 - emptied-1", "not told (1.4, -0.1 to 2.8)"),
-        ("SST-2, trained", "Acc", "anti-1 - glove_xavier-1", "1.1 below `glove_xavier` (0.0 to 2.1)"),
-        ("SST-2, trained", "Acc", "emptied-1 - glove_xavier-1", "+0.3 on `glove_xavier` (-0.8 to 1.4)"),
-        ("SST-2, trained", "Acc", "random-1 - emptied-1", "not told either (+0.1, -1.3 to 1.5)"),
-        ("SST-2, trained", "Acc", "emptied-0.5 - glove_xavier-0.5", "+0.7, -1.6 to 3.0"),
-        ("SST-2, trained", "Acc", "anti-0.2 - random-0.2", "0.8 ahead of the control (0.0 to 1.7)"),
-        ("captions, frozen", "BLEU", "cut-0.5 - glove_xavier-0.5", "+3.7 (1.9 to 5.5)"),
-        (
-            "captions, frozen",
-            "BLEU",
-            "random-0.2 - cut-0.2",
-            "ahead of a random turn at a fifth, by 3.7 (0.9 to 6.6)",
-        ),
-        ("captions, frozen", "BLEU", "glove_xavier-0.5 - glove-0.5", "by 23.7 at half (18.6 to 28.9)"),
-        ("captions, frozen", "BLEU", "glove_xavier-0.2 - glove-0.2", "18.0 at a fifth (12.5 to 23.6)"),
-        ("captions, frozen", "BLEU", "glove_xavier-0.1 - glove-0.1", "11.7 at a tenth (1.6 to 21.8)"),
-        ("SST-2, frozen", "Acc", "emptied-1 - glove_xavier-1", "+1.8 (-10.7 to 14.2)"),
-        ("SST-2, frozen", "Acc", "emptied-0.2 - glove_xavier-0.2", "-0.8 (-2.2 to 0.7)"),
-        ("SST-2, frozen", "Acc", "anti-1 - random-1", "2.8 below a random turn (1.8 to 3.8)"),
-        ("SST-2, frozen", "Acc", "random-1 - emptied-1", "+0.8 on `glove_orthogonal` (-6.2 to 7.9)"),
-        ("SST-2, frozen", "Acc", "none-1 - emptied-1", "4.8 above `glove_orthogonal` (0.9 to 8.7)"),
-        ("SST-2, frozen", "Acc", "none-1 - random-1", "4.0 above a random turn (0.7 to 7.3)"),
-        ("SST-2, frozen", "Acc", "none-1 - anti-1", "6.8 above the control (4.4 to 9.2)"),
-        ("SST-2, frozen", "Acc", "none-1 - glove_xavier-1", "(+6.6, -2.6 to 15.8)"),
-        ("SST-2, frozen", "Acc", "none-1 - turned-1", "4.6 above turned tables (0.3 to 9.0)"),
-        ("SST-2, frozen", "Acc", "none-1 - glove-1", "3.9 above raw vectors (1.0 to 6.7)"),
-        ("SST-2, frozen", "Acc", "none-1 - rotary-1", "(+1.0 without, -2.7 to 4.8)"),
-        ("SST-2, frozen", "Acc", "anti-1 - turned-1", "2.2 below turned tables (0.2 to 4.2)"),
-        ("SST-2, frozen", "Acc", "anti-1 - glove-1", "2.9 below raw vectors (1.5 to 4.4)"),
-        ("SST-2, frozen", "Acc", "glove_xavier-1 - glove-1", "(-2.7, -9.1 to 3.7)"),
-        ("SST-2, frozen", "Acc", "glove-1 - xavier-1", "raw +12.3, 2.1 to 22.5"),
-        ("SST-2, frozen", "Acc", "turned-1 - xavier-1", "turned +11.5, 2.9 to 20.2"),
-        ("SST-2, frozen", "Acc", "xavier_rotary-1 - xavier-1", "by 12.8 over added sines (4.2 to 21.3)"),
-        ("SST-2, frozen", "Acc", "rotary-1 - xavier_rotary-1", "vectors gain 2.4 on these (1.4 to 3.4)"),
-        ("SST-2, frozen", "Acc", "rotary-1 - anti-1", "5.8 above the control (0.4 to 11.2)"),
-        ("SST-2, frozen", "Acc", "rotary-1 - cut-1", "5.1 above tables emptied without a turn (0.3 to 9.8)"),
-        ("SST-2, frozen", "Acc", "rotary-1 - emptied-1", "`glove_orthogonal` (+3.8, -0.7 to 8.3)"),
-        ("SST-2, frozen", "Acc", "rotary-1 - glove_xavier-1", "(+5.5, -7.0 to 18.1)"),
-        ("SST-2, frozen", "Acc", "relative-1 - rotary-1", "(-0.2, -6.4 to 6.0)"),
-        ("SST-2, frozen", "Acc", "emptied-0.5 - glove_xavier-0.5", "+0.4 (-7.2 to 7.9) at half"),
-        ("SST-2, frozen", "Acc", "emptied-0.1 - glove_xavier-0.1", "+0.9 (-2.3 to 4.2) at a tenth"),
-        ("SST-2, frozen", "Acc", "anti-0.5 - random-0.5", "(at half +2.1, 0.1 to 4.1;"),
-        ("SST-2, frozen", "Acc", "anti-0.2 - random-0.2", "at a fifth -0.8, -9.9 to 8.4;"),
-        ("SST-2, frozen", "Acc", "anti-0.1 - random-0.1", "at a tenth +0.7, -3.1 to 4.4)"),
-        ("SST-2, frozen", "Acc", "emptied-0.1 - xavier-0.1", "+5.6 (4.4 to 6.8)"),
-        ("SST-2, frozen", "Acc", "turned-0.1 - xavier-0.1", "by +5.4 (4.0 to 6.8)"),
-        ("SST-2, frozen", "Acc", "turned-0.1 - emptied-0.1", "told apart (-0.2, -1.8 to 1.4)"),
-        ("SST-2, frozen", "Acc", "anti-0.1 - glove-0.1", "3.6 behind the control (1.7 to 5.4)"),
-        ("SST-2, trained", "Acc", "glove_xavier-0.5 - glove-0.5", "by 8.4 at half (5.3 to 11.6)"),
-        ("SST-2, trained", "Acc", "glove_xavier-0.1 - glove-0.1", "8.6 at a tenth (2.3 to 14.8)"),
-        ("SST-2, trained", "Acc", "cut-0.1 - xavier-0.1", "told above `xavier` (+0.7, 0.0 to 1.4)"),
-        ("SST-2, trained", "Acc", "glove_xavier-0.2 - glove-0.2", "8.5 at a fifth (6.5 to 10.5)"),
-        ("SST-2, frozen", "Acc", "random-0.5 - cut-0.5", "a random turn is 4.8 below it (4.2 to 5.4)"),
-        ("SST-2, frozen", "Acc", "anti-0.5 - cut-0.5", "control 2.8 below it (0.2 to 5.3)"),
-        ("SST-2, frozen", "Acc", "glove_xavier-0.2 - glove-0.2", "3.6 above them (1.1 to 6.0)"),
-        (
-            "SST-2, frozen",
-            "Acc",
-            "cut-0.2 - glove-0.2",
-            "emptied without a turn 3.8 (1.8 to 5.9)",
-        ),
-        ("Multi30k, frozen", "BLEU", "emptied-1 - glove_xavier-1", "+0.29 BLEU (-0.07 to 0.66)"),
-        ("Multi30k, frozen", "BLEU", "anti-1 - glove_xavier-1", "0.44 behind `glove_xavier` (0.15 to 0.74)"),
-        ("Multi30k, frozen", "BLEU", "anti-1 - emptied-1", "0.74 behind `glove_orthogonal` (0.64 to 0.84)"),
-        (
-            "Multi30k, frozen",
-            "BLEU",
-            "random-1 - glove_xavier-1",
-            "+0.26 BLEU on `glove_xavier` (-0.91 to 1.44)",
-        ),
-        ("Multi30k, frozen", "BLEU", "random-1 - emptied-1", "-0.03 on `glove_orthogonal` (-1.26 to 1.20)"),
-        ("Multi30k, frozen", "Val. loss", "random-1 - glove_xavier-1", "(-0.007, -0.021 to 0.007, and"),
-        ("Multi30k, frozen", "Val. loss", "random-1 - emptied-1", "and +0.003, -0.021 to 0.026)"),
-        (
-            "Multi30k, frozen",
-            "Val. loss",
-            "anti-1 - random-1",
-            "0.056 above a random turn's (0.036 to 0.076)",
-        ),
-        ("Multi30k, frozen", "BLEU", "anti-1 - random-1", "not in BLEU (-0.71, -1.85 to 0.44)"),
-        ("Multi30k, frozen", "Val. loss", "anti-1 - glove_xavier-1", "in loss 0.049 (0.042 to 0.056)"),
-        ("Multi30k, frozen", "Val. loss", "anti-1 - emptied-1", "0.058 (0.055 to 0.062) above them"),
-        (
-            "Multi30k, frozen",
-            "BLEU",
-            "rotary-1 - glove_xavier-1",
-            "+2.07 BLEU with them on added sines (0.23 to 3.91)",
-        ),
-        ("Multi30k, frozen", "BLEU", "rotary-1 - emptied-1", "+1.77 on `glove_orthogonal` (0.03 to 3.52)"),
-        ("Multi30k, frozen", "BLEU", "rotary-1 - random-1", "+1.80 on a random turn (0.95 to 2.66)"),
-        (
-            "Multi30k, frozen",
-            "Val. loss",
-            "rotary-1 - glove_xavier-1",
-            "0.095 nats lower than with added sines (0.066 to 0.124)",
-        ),
-        (
-            "Multi30k, trained",
-            "BLEU",
-            "emptied-0.5 - glove_xavier-0.5",
-            "+0.35 BLEU on `glove_xavier` (-1.54 to 2.24)",
-        ),
-        (
-            "Multi30k, trained",
-            "BLEU",
-            "emptied-0.5 - xavier-0.5",
-            "is -0.90 BLEU (-1.44 to -0.37)",
-        ),
-        ("Multi30k, trained", "BLEU", "glove_xavier-0.5 - xavier-0.5", "`xavier` (-1.25, -3.54 to 1.04)"),
-        ("Multi30k, trained", "Val. loss", "emptied-0.5 - glove_xavier-0.5", "-0.004 nats (-0.027 to 0.020)"),
-        ("Multi30k, frozen", "BLEU", "emptied-0.5 - glove_xavier-0.5", "+0.02 BLEU (-1.27 to 1.31)"),
-        ("Multi30k, frozen", "Val. loss", "emptied-0.5 - glove_xavier-0.5", "-0.008 nats (-0.016 to 0.001)"),
-        ("Multi30k, frozen", "Val. loss", "emptied-1 - glove_xavier-1", "-0.009 nats (-0.020 to 0.002)"),
-        (
-            "Multi30k, frozen",
-            "BLEU",
-            "glove_xavier-1 - xavier-1",
-            "4.7 BLEU above frozen random (3.5 to 5.9)",
-        ),
-        ("Multi30k, frozen", "BLEU", "emptied-1 - xavier-1", "`glove_orthogonal` 5.0 (3.4 to 6.5)"),
-        ("Multi30k, trained", "BLEU", "emptied-1 - xavier-1", "-1.54 BLEU (-2.59 to -0.49)"),
-        ("Multi30k, trained", "BLEU", "emptied-1 - glove_xavier-1", "(-0.91, -2.69 to 0.87)"),
-        ("Multi30k, trained", "BLEU", "emptied-1 - glove-1", "3.0 behind it (1.7 to 4.3)"),
-        (
-            "Multi30k, trained",
-            "Val. loss",
-            "emptied-1 - glove_xavier-1",
-            "+0.004 on `glove_xavier`, -0.025 to 0.032",
-        ),
-        (
-            "Multi30k, trained",
-            "BLEU",
-            "random-1 - emptied-1",
-            "+0.69 BLEU on `glove_orthogonal` (-1.47 to 2.86)",
-        ),
-        ("Multi30k, trained", "BLEU", "random-1 - glove_xavier-1", "-0.22 on `glove_xavier` (-0.85 to 0.41)"),
-        (
-            "Multi30k, trained",
-            "Val. loss",
-            "random-1 - emptied-1",
-            "-0.007 on `glove_orthogonal` (-0.012 to -0.003)",
-        ),
-        ("Multi30k, trained", "Val. loss", "emptied-1 - xavier-1", "-0.005 on `xavier`, -0.021 to 0.011"),
-        (
-            "Multi30k, trained",
-            "Val. loss",
-            "anti-1 - glove_xavier-1",
-            "0.023 nats above `glove_xavier` (0.009 to 0.037)",
-        ),
-        ("Multi30k, trained", "Val. loss", "anti-1 - random-1", "0.027 above a random turn (0.011 to 0.042)"),
-        (
-            "Multi30k, trained",
-            "Val. loss",
-            "anti-1 - emptied-1",
-            "0.019 above `glove_orthogonal` (0.004 to 0.035)",
-        ),
-        ("Multi30k, trained", "Val. loss", "anti-1 - xavier-1", "(+0.015, -0.006 to 0.035)"),
-        ("Multi30k, trained", "BLEU", "anti-1 - xavier-1", "below `xavier` alone, by 1.09 (0.23 to 1.94)"),
-        (
-            "captions, trained",
-            "Val. loss",
-            "anti-1 - emptied-1",
-            "0.023 nats above `glove_orthogonal` (0.012 to 0.034)",
-        ),
-        ("captions, trained", "Val. loss", "emptied-1 - glove_xavier-1", "(-0.021, -0.045 to 0.004)"),
-        ("Multi30k, trained", "BLEU", "anti-1 - glove_xavier-1", "`glove_xavier` (-0.46, -1.03 to 0.11)"),
-        ("Multi30k, trained", "BLEU", "anti-1 - random-1", "a random turn (-0.24, -0.95 to 0.47)"),
-        ("Multi30k, trained", "BLEU", "anti-1 - emptied-1", "`glove_orthogonal` (+0.45, -1.00 to 1.91)"),
-        ("Multi30k, trained", "BLEU", "anti-1 - glove-1", "3.48 behind it (2.53 to 4.43)"),
-        ("Multi30k, trained", "BLEU", "rotary-1 - glove_xavier-1", "+0.22 BLEU with them (-2.62 to 3.06)"),
-        ("Multi30k, trained", "Val. loss", "rotary-1 - glove_xavier-1", "-0.001 nats (-0.030 to 0.028)"),
-        ("Multi30k, trained", "BLEU", "rotary-1 - xavier-1", "added sines (-0.41, -2.42 to 1.61)"),
-        ("Multi30k, trained", "BLEU", "rotary-1 - emptied-1", "`glove_orthogonal` (+1.13, -0.02 to 2.28)"),
-        (
-            "SST-2, trained",
-            "Acc",
-            "rotary-1 - glove_xavier-1",
-            "0.2 on `glove_xavier` with added sines (-3.9 to 4.2)",
-        ),
-        ("SST-2, trained", "Acc", "xavier_rotary-1 - xavier-1", "0.4 on `xavier` (0.1 to 0.7)"),
-        ("SST-2, trained", "Acc", "turned-1 - glove_xavier-1", "(+1.2, -2.1 to 4.4;"),
-        ("SST-2, trained", "Acc", "turned-1 - emptied-1", "(+0.6, -1.3 to 2.4)"),
-        ("SST-2, trained", "Acc", "glove_xavier-1 - glove-1", "7.8 above raw vectors (2.9 to 12.7)"),
-        ("SST-2, trained", "Acc", "anti-1 - glove-1", "6.4 above them (1.2 to 11.6)"),
-        ("SST-2, trained", "Acc", "relative-1 - xavier-1", "`xavier` (+1.3, 0.2 to 2.5)"),
-        ("SST-2, trained", "Acc", "relative-1 - random-1", "a random turn (+0.5, 0.2 to 0.8)"),
-        ("SST-2, trained", "Acc", "none-1 - relative-1", "no positions (+0.8, 0.5 to 1.1)"),
-        ("SST-2, trained", "Acc", "relative-1 - glove_xavier-1", "added sines (+1.2, -3.5 to 5.9)"),
-        ("SST-2, trained", "Acc", "relative-1 - rotary-1", "rotary ones (+1.0, -1.2 to 3.3)"),
+        (*place, difference, quoted)
+        for place, said in INTERVALS.items()
+        for quoted, difference in said.items()
     ],
 )
 def test_intervals_are_those_of_the_table(column, value, difference, quoted):
-    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    table = study_table()
     numbers_of = rf"^\| {column} \| {re.escape(difference)} \| {value} \| (.*?) \| (.*?) to (.*?) \|"
     (row,) = re.findall(numbers_of, table, re.MULTILINE)
     said = re.findall(r"[-+]?\d+\.\d+", quoted)
@@ -344,8 +293,9 @@ SST2 = {
 def on_sst2(*, frozen):
     """Accuracy in percent of the reduced runs: arm and factor (None without sines), then (bf16, seed)."""
     found = {}
-    for file in (COMMITTED.parent / "reproduce" / "runs" / "classify").glob("sst2-words-*/results.json"):
-        record = json.loads(file.read_text(encoding="utf-8"))
+    for name, record in committed_records().items():
+        if not name.startswith("reproduce/runs/classify/sst2-words-"):
+            continue
         given = record["arguments"]
         if given["max_train_samples"] == 20000 and given["freeze_embeddings"] == frozen:
             arm = (record["init"], given.get("init_options"), given["position_encoding"])
@@ -466,7 +416,7 @@ def test_positions_a_tenth_as_long_are_too_short_by_what_the_page_says(init, quo
     ],
 )
 def test_directions_count_in_trained_captions_with_short_positions(difference, quoted):
-    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    table = study_table()
     row = rf"^\| captions, trained \| {re.escape(difference)} \| BLEU \| (.*?) \| (.*?) to (.*?) \| 3 \|"
     ((mean, low, high),) = re.findall(row, table, re.MULTILINE)
     numbers = [float(mean), float(low), float(high)]
@@ -513,15 +463,10 @@ def test_half_the_length_changes_nothing_that_is_told_on_multi30k(init, quoted):
 
 
 def test_rotary_positions_are_learnt_from_faster_on_multi30k():
-    best = {}
-    for file in (COMMITTED.parent / "reproduce" / "runs" / "translate").glob(
-        "multi30k-words-glove_xavier-*/results.json"
-    ):
-        record = json.loads(file.read_text(encoding="utf-8"))
-        given = record["arguments"]
-        if given["num_train_epochs"] == 20 and given["max_steps"] == -1 and not given["freeze_embeddings"]:
-            best[given["position_encoding"], given["position_scale"], record["seed"]] = record["best_epoch"]
-    of = {kind: [f"{best[kind, 1.0, seed]:.0f}" for seed in (1, 2, 3)] for kind in ("rotary", "sinusoidal")}
+    of = {}
+    for kind in ("rotary", "sinusoidal"):
+        runs = translations("multi30k", "glove_xavier", positions=kind)
+        of[kind] = [f"{runs[seed]['best_epoch']:.0f}" for seed in (1, 2, 3)]
     page = pages()
     assert "lowest after {}, {} and {} epochs".format(*of["rotary"]) in page
     assert "with added sines it takes {}, {} and {}.".format(*of["sinusoidal"]) in page
@@ -695,7 +640,7 @@ def test_the_page_of_the_study_shows_the_differences_of_the_table():
 
 
 def test_what_the_page_of_the_study_says_of_all_columns():
-    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    table = study_table()
     row = r"^\| ([^|]+, (?:trained|frozen)) \| (\w+)-(\S+) - (\w+)-\3 \| (.*?) \| \S+ \| (\S+) to (\S+) \|"
     told = {}  # -1, 0 or 1: told below, not told, told above, in what is better
     for column, ours, factor, theirs, value, low, high in re.findall(row, table, re.MULTILINE):
@@ -718,7 +663,7 @@ def test_what_the_page_of_the_study_says_of_all_columns():
 
 def cell_of(column, difference):
     """The mean and the interval of a row of the table, bold where 0 is outside."""
-    table = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    table = study_table()
     row = rf"^\| {column} \| {re.escape(difference)} \| (?:BLEU|Acc) \| (\S+) \| (.*?) \| (\d) \|"
     found = re.search(row, table, re.MULTILINE)
     if found is None:
@@ -734,7 +679,7 @@ def cell_of(column, difference):
 def test_the_page_behind_it_shows_the_cells_of_the_table():
     """Each table's head says which columns and factors its cells are of."""
     page = (COMMITTED / "training.md").read_text(encoding="utf-8")
-    table_md = (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    table_md = study_table()
     rows = table_md.replace("*", "").splitlines()
     checked = 0
     for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
