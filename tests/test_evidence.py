@@ -12,11 +12,21 @@ from collections import defaultdict
 
 import pytest
 from builders import ROOT
-from builders.committed_records import RESULTS, committed_records, multi30k_runs, multi30k_scores
+from builders.committed_records import (
+    RESULTS,
+    committed_records,
+    gaps,
+    mean_and_interval,
+    multi30k_runs,
+    multi30k_scores,
+    page_of,
+    table_of,
+    with_sd,
+)
 
-from hf_embinit.studies.comparisons import power, t_interval
+from hf_embinit.studies.comparisons import power
 
-PAGE = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+PAGE = page_of(RESULTS / "README.md")
 RECORDS = committed_records()
 
 
@@ -81,20 +91,14 @@ def test_whether_the_learning_rate_is_a_cause_is_said_as_the_records_have_it() -
     for rate, quoted in ((3e-5, "82.4 (0.3), +0.2 (-0.7 to 1.1)"), (3e-4, "82.3 (0.8), +0.1 (-3.0 to 3.2)")):
         runs = sst2_curves(rate)
         ours, theirs = ({s: max(c) for s, c in runs[100, row].items()} for row in ("little_xavier", "xavier"))
-        apart[rate] = [ours[seed] - theirs[seed] for seed in sorted(ours)]
-        low, high = t_interval(apart[rate])
-        mean, sd = statistics.fmean(ours.values()), statistics.stdev(ours.values())
-        assert (
-            f"{mean:.1f} ({sd:.1f}), {statistics.fmean(apart[rate]):+.1f} ({low:.1f} to {high:.1f})" == quoted
-        )
+        apart[rate] = gaps(ours, theirs)
+        gap, low, high = mean_and_interval(apart[rate])
+        assert f"{with_sd(ours.values())}, {gap:+.1f} ({low:.1f} to {high:.1f})" == quoted
         assert quoted in PAGE
     at_paper = sst2_accuracies()
-    changes = [
-        slow - (at_paper[100, "little_xavier"][seed] - at_paper[100, "xavier"][seed])
-        for seed, slow in enumerate(apart[3e-5], start=1)
-    ]
-    low, high = t_interval(changes)
-    assert f"changes by {statistics.fmean(changes):+.1f} ({low:.1f} to {high:.1f})" in PAGE
+    usual = gaps(at_paper[100, "little_xavier"], at_paper[100, "xavier"])
+    changes = [slow - gap for slow, gap in zip(apart[3e-5], usual, strict=False)]
+    assert "changes by {:+.1f} ({:.1f} to {:.1f})".format(*mean_and_interval(changes)) in PAGE
 
 
 @pytest.mark.parametrize(
@@ -104,11 +108,9 @@ def test_whether_the_learning_rate_is_a_cause_is_said_as_the_records_have_it() -
 def test_stopping_earlier_turns_nothing_round_on_sst2(epoch, quoted) -> None:
     found = sst2_curves()
     ours, theirs = found[300, "little_xavier"], found[300, "xavier"]
-    by_seed = [
-        ours[seed][epoch - 1] - theirs[seed][epoch - 1] for seed in sorted(ours.keys() & theirs.keys())
-    ]
-    low, high = t_interval(by_seed)
-    assert len(by_seed) == 5 and f"{statistics.fmean(by_seed):+.1f} ({low:.1f} to {high:.1f})" in quoted
+    by_seed = gaps(*({seed: curve[epoch - 1] for seed, curve in runs.items()} for runs in (ours, theirs)))
+    assert len(by_seed) == 5
+    assert "{:+.1f} ({:.1f} to {:.1f})".format(*mean_and_interval(by_seed)) in quoted
     assert quoted in PAGE
 
 
@@ -134,23 +136,20 @@ def test_stopping_earlier_turns_nothing_round_on_sst2(epoch, quoted) -> None:
 )
 def test_what_vectors_do_on_sst2_is_what_the_intervals_say(width, row, against, quoted) -> None:
     found = sst2_accuracies()
-    ours, theirs = found[width, row], found[width, against]
-    by_seed = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
-    interval = t_interval(by_seed)
-    assert interval is not None and quoted in PAGE
+    ours = found[width, row]
+    by_seed = gaps(ours, found[width, against])
+    assert quoted in PAGE
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted.split(";")[0])]
-    assert said == pytest.approx([statistics.fmean(by_seed), *interval], abs=0.051)
-    means = f"{statistics.fmean(ours.values()):.1f} ({statistics.stdev(ours.values()):.1f})"
-    assert means in PAGE
+    assert said == pytest.approx(mean_and_interval(by_seed), abs=0.051)
+    assert with_sd(ours.values()) in PAGE
 
 
 def test_the_power_of_vectors_of_more_text_is_as_the_page_says() -> None:
     found = sst2_accuracies()
     times = []
     for width in (100, 300):
-        ours, theirs = found[width, "much_xavier"], found[width, "xavier"]
-        gaps = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
-        times.append(round(100 * power(0.9, statistics.stdev(gaps), len(gaps))))
+        by_seed = gaps(found[width, "much_xavier"], found[width, "xavier"])
+        times.append(round(100 * power(0.9, statistics.stdev(by_seed), len(by_seed))))
     said = "five such seeds would tell {} times of 100 at width 100, and {} here".format(*times)
     assert said in PAGE
 
@@ -193,7 +192,7 @@ def test_vectors_cover_what_the_page_says(vectors, by_type, by_token) -> None:
     ],
 )
 def test_raw_vectors_on_multi30k_are_as_far_behind_as_the_page_says(difference, quoted) -> None:
-    table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
+    table = table_of("table1")
     row = rf"^\| Multi30k \| {difference} \| BLEU \| (.*?) \| (.*?) to (.*?) \| 3 \| [^|]* \| agrees \|"
     (numbers,) = re.findall(row, table, re.MULTILINE)
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted.split(";")[0].replace("95%", ""))]
@@ -212,12 +211,10 @@ def test_raw_vectors_on_multi30k_are_as_far_behind_as_the_page_says(difference, 
 def test_shuffled_vectors_on_multi30k_are_as_far_behind_as_the_page_says(init, field, quoted) -> None:
     ours, shuffled = multi30k_scores(init, field), multi30k_scores("glove_shuffled", field)
     assert sorted(ours) == sorted(shuffled) == [1, 2, 3]
-    behind = [ours[seed] - shuffled[seed] for seed in ours]
-    behind = [-x for x in behind] if field == "validation_loss" else behind
-    numbers = [statistics.mean(behind), *t_interval(behind)]
+    behind = gaps(shuffled, ours) if field == "validation_loss" else gaps(ours, shuffled)
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d+", quoted)]
     digits = len(re.findall(r"\d+\.(\d+)", quoted)[0])
-    assert said == pytest.approx(numbers, abs=0.51 * 10**-digits)
+    assert said == pytest.approx(mean_and_interval(behind), abs=0.51 * 10**-digits)
     assert quoted in PAGE
 
 
@@ -248,7 +245,7 @@ def test_layers_reversed_say_what_the_page_says(task, difference, told, quoted) 
 
 def check_quoted(table: str, task: str, difference: str, told: str, quoted: str) -> None:
     """The page quotes the mean of a difference, its interval, perhaps the paper's; and the verdict."""
-    text = (RESULTS / "reproduce" / table / "table.md").read_text(encoding="utf-8")
+    text = table_of(table)
     row = rf"^\| {task} \| {difference} \| score \| (.*?) \| (.*?) to (.*?) \| 3 \|(?: (.*?) \| (.*?) \|)?"
     ((*numbers, verdict),) = re.findall(row, text, re.MULTILINE)
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d+", quoted)]
@@ -304,7 +301,7 @@ def test_weights_of_the_trained_size_never_leave_the_majority_class_of_cola() ->
     "en-clean - en-shuff": {"CoLA", "MRPC", "RTE", "SST-2"}}), ("zhang8", {"last6 - base": {"RTE", "SST-2",
     "WNLI"}, "every2 - base": {"MRPC", "RTE", "SST-2", "STS-B", "WNLI"}})])  # fmt: skip
 def test_what_cannot_be_told_of_embeddings_and_layers(table, pairs) -> None:
-    text = (RESULTS / "reproduce" / table / "table.md").read_text(encoding="utf-8")
+    text = table_of(table)
     for pair, tasks in pairs.items():
         assert set(re.findall(rf"^\| (\S+) \| {pair} \| .* cannot tell \|", text, re.MULTILINE)) == tasks
 
@@ -318,7 +315,7 @@ def test_what_cannot_be_told_of_embeddings_and_layers(table, pairs) -> None:
     ],
 )
 def test_what_is_told_of_word_pieces_on_sst2(difference, verdict, quoted) -> None:
-    table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
+    table = table_of("table1")
     row = rf"^\| SST2 \| {difference} \| Acc \| (.*?) \| (.*?) to (.*?) \| 5 \| [^|]* \| {verdict} \|"
     (numbers,) = re.findall(row, table, re.MULTILINE)
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted.split(";")[0])]
@@ -337,22 +334,20 @@ def test_xaviers_rows_at_the_moments_of_bert_cannot_be_told_from_its_neighbors()
             )
     ours = accuracies["xavier_bert"]
     assert len(ours) == 5
-    assert (
-        f"`xavier_bert` {statistics.fmean(ours.values()):.1f} ({statistics.stdev(ours.values()):.1f})" in PAGE
-    )
+    assert f"`xavier_bert` {with_sd(ours.values())}" in PAGE
     powers = []
     for init, of_paper in (("xavier", 0.5), ("bert", -1.3), ("bert_xavier", 0.4)):
-        by_seed = [ours[seed] - accuracies[init][seed] for seed in sorted(ours)]
-        low, high = t_interval(by_seed)
+        by_seed = gaps(ours, accuracies[init])
+        mean, low, high = mean_and_interval(by_seed)
         assert low < 0 < high
-        quoted = f"{statistics.fmean(by_seed):+.1f}, {low:.1f} to {high:.1f}; the paper {of_paper:+}"
+        quoted = f"{mean:+.1f}, {low:.1f} to {high:.1f}; the paper {of_paper:+}"
         assert f"`{init}` ({quoted})" in PAGE
         powers.append(round(100 * power(of_paper, statistics.stdev(by_seed), len(by_seed))))
     assert "differences {}, {} and {} times of 100".format(*powers) in PAGE
 
 
 def test_the_power_that_the_page_names_is_that_of_the_tables() -> None:
-    table = (RESULTS / "reproduce" / "table1" / "table.md").read_text(encoding="utf-8")
+    table = table_of("table1")
     found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
     powers = {(column, pair): int(percent) for column, pair, percent in found}
     assert f"would tell {powers['Multi30k', 'words-glove_xavier - words-xavier']} times of 100" in PAGE
@@ -363,7 +358,7 @@ def test_the_power_that_the_page_names_is_that_of_the_tables() -> None:
         strongest == powers["SST2", "bert-bert_xavier - bert-bert"]
         and f"tell {strongest} times of 100" in PAGE
     )
-    table = (RESULTS / "reproduce" / "zhang1" / "table.md").read_text(encoding="utf-8")
+    table = table_of("zhang1")
     found = re.findall(r"^\| (\S+) \| (\S+ - \S+) \| .* \| (\d+)% \| [^|]+ \|$", table, re.MULTILINE)
     weak = {(task, pair) for task, pair, percent in found if int(percent) < 80}
     assert {task for task, pair in weak if pair == "clean - reversed"} == {"MRPC", "RTE"}
@@ -388,8 +383,7 @@ def test_positions_help_frozen_xavier_late_as_the_page_says() -> None:
         with_positions, without = (record["metrics"]["test_bleu_tokenized"] for record in both)
         gains.append(with_positions - without)
         early.append([curve[4] for curve in curves])
-    low, high = t_interval(gains)
-    told = f"{statistics.fmean(gains):+.1f} (95% t interval {low:.1f} to {high:.1f}; the paper +6.3)"
+    told = "{:+.1f} (95% t interval {:.1f} to {:.1f}; the paper +6.3)".format(*mean_and_interval(gains))
     with_positions, without = (f"{statistics.fmean(scores):.1f}" for scores in zip(*early, strict=True))
     assert told in PAGE and f"is {with_positions} with positions and {without} without" in PAGE
     assert f"ahead for good from epoch {' or '.join(map(str, sorted(ahead_from)))} on" in PAGE
@@ -461,7 +455,7 @@ def test_snli_cad_was_not_learnt_as_the_page_says() -> None:
     titles = {init: f"`{init}`" for init in ("xavier", "glove_xavier", "glove")}
     for init, title in {**titles, "glove_shuffled": "shuffled control"}.items():
         highest = [100 * max(epoch["validation_accuracy"] for epoch in run["history"]) for run in runs[init]]
-        assert f"{title} {statistics.fmean(highest):.1f} ({statistics.stdev(highest):.1f})" in PAGE
+        assert f"{title} {with_sd(highest)}" in PAGE
         said.append(f"{100 * statistics.fmean(run['metrics']['test_accuracy'] for run in runs[init]):.1f}")
     assert "accuracies of {}, {}, {} and {} where chance is 33.3".format(*said) in PAGE
     losses = [run["history"][-1]["train_loss"] for found in runs.values() for run in found]
@@ -480,15 +474,14 @@ def test_another_tokenizer_for_the_wikitext_model_is_as_the_pages_say() -> None:
     assert all(sorted(runs) == [1, 2, 3] for runs in found.values())
 
     def difference(init: str, field: str) -> tuple[float, float, float]:
-        paired = [runs[field] - found["fvt"][seed][field] for seed, runs in found[init].items()]
-        return statistics.fmean(paired), *t_interval(paired)
+        return mean_and_interval([r[field] - found["fvt"][seed][field] for seed, r in found[init].items()])
 
     others = {init for init in found if not init.startswith("fvt")}
     start = {init: difference(init, "step_0_bits_per_byte") for init in others}
     ends = {init: difference(init, "trained_bits_per_byte") for init in others}
     assert len(others) == 12 and all(high > 0 for _, _, high in ends.values())
     assert {init for init in others if start[init][1] <= 0} == {"vipi", "token_adapt", "clp"}
-    page = " ".join((RESULTS / "retokenize" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "retokenize" / "README.md")
     mean, low, high = start["vipi"]
     ahead = f"by {-mean:.3f} ({-high:.3f} to {-low:.3f})"
     assert ahead in page and ahead in PAGE
@@ -508,17 +501,14 @@ def test_five_seeds_on_a_gpu_are_as_the_page_says() -> None:
     best = [record["best_epoch"] for record in on_gpu.values()]
     assert sorted(bleu) == [1, 2, 3, 4, 5] and sorted(on_cpu) == [1, 2, 3]
     assert {record["runtime"]["device"] for record in on_gpu.values()} == {"NVIDIA H200"}
-    mean, sd = statistics.fmean(bleu.values()), statistics.stdev(bleu.values())
-    apart = [bleu[seed] - score for seed, score in on_cpu.items()]
-    low, high = t_interval(apart)
-    assert f"have {mean:.1f} ({sd:.1f}), best in epochs {min(best):.0f} to {max(best):.0f}: nearer" in PAGE
-    assert f"in bfloat16 ({statistics.fmean(apart):.1f}, {low:.1f} to {high:.1f})" in PAGE
-    guide = (ROOT / "hf_embinit" / "guides" / "table1-on-a-gpu.md").read_text(encoding="utf-8")
-    guide = " ".join(guide.split())
+    apart = mean_and_interval(gaps(bleu, on_cpu))
+    assert f"have {with_sd(bleu.values())}, best in epochs {min(best):.0f} to {max(best):.0f}: nearer" in PAGE
+    assert "in bfloat16 ({:.1f}, {:.1f} to {:.1f})".format(*apart) in PAGE
+    guide = page_of("hf_embinit/guides/table1-on-a-gpu.md")
     taken = [
         record["runtime"]["train_seconds"]
         for name, record in RECORDS.items()
         if "translate/multi30k" in name and record["runtime"]["device"] == "NVIDIA H200"
     ]
     assert len(taken) == 13 and f"{min(taken):.0f} to {max(taken):.0f} seconds of training each" in guide
-    assert f"Their BLEU is {mean:.1f} ({sd:.1f})" in guide
+    assert f"Their BLEU is {with_sd(bleu.values())}" in guide

@@ -8,12 +8,11 @@ import statistics
 from collections import defaultdict
 
 import pytest
-from builders.committed_records import RESULTS, committed_records
+from builders.committed_records import RESULTS, committed_records, mean_and_interval, page_of
 
-from hf_embinit.studies.comparisons import t_interval
 from hf_embinit.training.twins import KS
 
-PAGE = " ".join((RESULTS / "README.md").read_text(encoding="utf-8").split())
+PAGE = page_of(RESULTS / "README.md")
 RECORDS = committed_records()
 
 
@@ -29,8 +28,8 @@ def butterfly_pairs() -> dict[str, list[dict]]:
 
 
 def told(numbers: list[float], scale: float = 100) -> str:
-    low, high = t_interval(numbers)
-    return f"{scale * statistics.fmean(numbers):.1f} ({scale * low:.1f} to {scale * high:.1f})"
+    mean, low, high = (scale * number for number in mean_and_interval(numbers))
+    return f"{mean:.1f} ({low:.1f} to {high:.1f})"
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_three_butterfly_pairs_are_as_their_page_says(experiment, title) -> None
 
 
 def test_the_curve_of_three_wide_pairs_is_as_the_pages_say() -> None:
-    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "language_model" / "README.md")
     curves = [{row["step"]: row for row in record["history"]} for record in butterfly_pairs()["wide"]]
 
     def match(step: int, table: str = "input_inner_product") -> list[float]:
@@ -115,7 +114,7 @@ def test_the_curve_of_three_wide_pairs_is_as_the_pages_say() -> None:
 
 def test_one_row_that_is_never_read_is_nearest_by_distance() -> None:
     """Its own match is 0, and it alone is left out of the mean over tokens that are seen."""
-    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "language_model" / "README.md")
     names = ["width512-0-1", "width512-5000-0-1"]
     singles = [RECORDS[f"language_model/butterfly-{name}/results.json"] for name in names]
     wide = butterfly_pairs()["wide"]
@@ -142,7 +141,7 @@ def test_one_row_that_is_never_read_is_nearest_by_distance() -> None:
 
 
 def test_the_pairs_of_the_papers_width_are_as_their_page_says() -> None:
-    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "language_model" / "README.md")
     said = []
     for name, least in (("width512-0-1", 464), ("width512-5000-0-1", 681)):
         record = RECORDS[f"language_model/butterfly-{name}/results.json"]
@@ -183,7 +182,7 @@ def test_the_pairs_of_the_papers_width_are_as_their_page_says() -> None:
 
 
 def test_embeddings_drawn_anew_at_the_papers_width_are_as_the_page_says() -> None:
-    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "language_model" / "README.md")
     anew = RECORDS["language_model/butterfly-width512-experiment2-2-3/results.json"]
     new = RECORDS["language_model/butterfly-width512-5000-0-1/results.json"]["metrics"]
     curve = [100 * row["knn_input_inner_product"] for row in anew["history"]]
@@ -202,7 +201,7 @@ def test_embeddings_drawn_anew_at_the_papers_width_are_as_the_page_says() -> Non
 
 
 def test_output_tables_of_single_pairs_fall_after_a_late_peak() -> None:
-    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "language_model" / "README.md")
     ends = []
     for name in ("width512-0-1", "width512-5000-0-1", "experiment1-0-1"):
         history = RECORDS[f"language_model/butterfly-{name}/results.json"]["history"]
@@ -216,7 +215,7 @@ def test_output_tables_of_single_pairs_fall_after_a_late_peak() -> None:
 
 
 def test_what_three_butterfly_pairs_tell_and_what_not() -> None:
-    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "language_model" / "README.md")
     pairs = butterfly_pairs()
     match = {
         experiment: [{row["step"]: row["knn_input_inner_product"] for row in r["history"]} for r in records]
@@ -250,7 +249,7 @@ def test_what_three_butterfly_pairs_tell_and_what_not() -> None:
     ],
 )
 def test_tied_tables_and_another_order_differ_as_the_pages_say(experiment, metric, pages) -> None:
-    page = " ".join((RESULTS / "language_model" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of(RESULTS / "language_model" / "README.md")
     pairs, metric = butterfly_pairs(), f"knn_input_{metric}"
     differences = [
         a["metrics"][metric] - b["metrics"][metric]

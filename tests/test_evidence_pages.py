@@ -5,17 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from builders import ROOT
-from builders.committed_records import RESULTS, multi30k_runs
+from builders.committed_records import RESULTS, mean_and_interval, multi30k_runs, page_of, table_of
 
 from hf_embinit.studies.comparisons import t_interval
 
 SEEDS = range(1, 6)
-
-
-def page(path: str) -> str:
-    """A page with its line breaks taken out."""
-    return " ".join((ROOT / path).read_text(encoding="utf-8").split())
 
 
 def curves(folder: str, init: str) -> list[dict[int, float]]:
@@ -31,15 +25,15 @@ def told_steps(folder: str, init: str, other: str, after: int = 0) -> dict[int, 
     found = {}
     for step in (step for step in ours[0] if step > after):
         differences = [a[step] - b[step] for a, b in zip(ours, theirs, strict=True)]
-        low, high = t_interval(differences)
+        mean, low, high = mean_and_interval(differences)
         if low * high > 0:
-            found[step] = sum(differences) / len(differences)
+            found[step] = mean
     return found
 
 
 def test_random_rows_cost_the_pictures_model_nothing_that_is_told_at_the_end() -> None:
     """README's row names both models: the picture is of one, the row of the other."""
-    assert "stories260K, 500 steps (in the picture's model 1.21 and 1.21, not told apart)" in page(
+    assert "stories260K, 500 steps (in the picture's model 1.21 and 1.21, not told apart)" in page_of(
         "README.md"
     )
     assert 500 not in told_steps("expand_vocab-wikitext-distinct", "default", "mean")
@@ -48,7 +42,7 @@ def test_random_rows_cost_the_pictures_model_nothing_that_is_told_at_the_end() -
 
 def test_where_equal_and_random_rows_are_told_apart_on_wikitext() -> None:
     folder = "expand_vocab-wikitext-distinct"
-    text = page(f"recipes/results/{folder}/README.md")
+    text = page_of(f"recipes/results/{folder}/README.md")
     auto = told_steps(folder, "mean_cov:scale=auto", "mean")
     assert {step: round(value, 4) for step, value in auto.items()} == {40: -0.0014, 60: -0.0008}
     assert "told from `mean` at steps 40 and 60 alone, by 0.0014 and 0.0008" in text
@@ -73,7 +67,7 @@ def test_glove_xavier_leads_multi30k_early(field: str, told: list[int], quoted: 
     by_epoch = [list(epoch) for epoch in zip(*gaps, strict=True)]
     intervals = [t_interval(epoch) for epoch in by_epoch]
     assert [i for i, (low, high) in enumerate(intervals, 1) if low * high > 0] == told
-    text = page("recipes/results/README.md")
+    text = page_of("recipes/results/README.md")
     assert quoted in text and "after the twentieth it is behind by 0.62 (0.38 to 0.87)" in text
     low, high = intervals[told[-1] - 1]
     if field == "validation_bleu_tokenized":
@@ -94,7 +88,7 @@ def test_zhangs_tables_share_their_differences() -> None:
     verdicts: dict[tuple[str, ...], str] = {}
     printed = []
     for table in ("zhang1", "zhang4", "zhang6", "zhang8"):
-        for line in (RESULTS / "reproduce" / table / "table.md").read_text(encoding="utf-8").splitlines():
+        for line in table_of(table).splitlines():
             cells = [cell.strip() for cell in line.split("|")]
             if len(cells) > 8 and cells[8] in ("agrees", "disagrees", "cannot tell"):
                 pair = sorted(names.get(name, name) for name in cells[2].split(" - "))
@@ -104,13 +98,13 @@ def test_zhangs_tables_share_their_differences() -> None:
     assert (len(printed), len(different)) == (98, 80)
     assert (printed.count("agrees"), different.count("agrees")) == (39, 28)
     assert printed.count("disagrees") == different.count("disagrees") == 4
-    text = page("recipes/results/README.md")
+    text = page_of("recipes/results/README.md")
     assert "of the 98 differences that they print 80 are different ones, of the 39 that agree 28" in text
 
 
 def test_table_4_is_as_its_report_has_it() -> None:
-    report = page("recipes/results/table4/report.md").partition("### googlenews, words in multi30k:en")[2]
-    text = page("recipes/results/README.md")
+    report = page_of("recipes/results/table4/report.md").partition("### googlenews, words in multi30k:en")[2]
+    text = page_of("recipes/results/README.md")
     for name, share in (("scaled", "84.1%"), ("scaled + positions", "83.3%")):
         assert f"| {name} | " in report and report.partition(f"| {name} | ")[2].split()[1] == f"({share})"
     for name in ("Xavier-standardized, scaled + positions", "scaled + positions x σ_p / σ_x"):

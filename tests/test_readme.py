@@ -13,12 +13,11 @@ from collections.abc import Callable
 
 import pytest
 from builders import ROOT
-from builders.committed_records import multi30k_runs
+from builders.committed_records import mean_and_interval, multi30k_runs, page_of
 
 from hf_embinit import list_initializers
 from hf_embinit.__main__ import COMMANDS, _parser
 from hf_embinit.cards import PAPERS, render_page
-from hf_embinit.studies.comparisons import t_interval
 
 GUIDES = "hf_embinit/guides"
 PAGES = ("README.md", "recipes/README.md", f"{GUIDES}/initialisers.md", f"{GUIDES}/api.md")
@@ -130,14 +129,11 @@ def paired(values: Callable[[dict], float]) -> tuple[float, float, float]:
     """`glove_xavier` - `xavier`: mean and 95% t interval over the seeds that both have."""
     xavier, glove_xavier = multi30k_runs("xavier"), multi30k_runs("glove_xavier")
     assert set(xavier) == set(glove_xavier) == {1, 2, 3}
-    by_seed = [values(glove_xavier[s]) - values(xavier[s]) for s in (1, 2, 3)]
-    interval = t_interval(by_seed)
-    assert interval is not None
-    return statistics.fmean(by_seed), *interval
+    return mean_and_interval([values(glove_xavier[s]) - values(xavier[s]) for s in (1, 2, 3)])
 
 
 def test_what_is_told_on_multi30k_is_what_the_intervals_say() -> None:
-    page = " ".join((ROOT / "recipes" / "results" / "README.md").read_text(encoding="utf-8").split())
+    page = page_of("recipes/results/README.md")
 
     def said(interval: tuple[float, float, float]) -> str:
         mean, low, high = interval
@@ -186,7 +182,7 @@ def test_what_parallel_text_is_worth_is_what_the_records_say() -> None:
     metrics = [r["metrics"] for r in records if r["arguments"]["model"] == "minilm"]
     (before,) = {m["before_accuracy"] for m in metrics if "before_accuracy" in m}
     assert len(parallel) == 3 and best < before < min(found[name] for name in parallel)
-    guide = " ".join((ROOT / GUIDES / "another-tokenizer.md").read_text(encoding="utf-8").split())
+    guide = page_of(f"{GUIDES}/another-tokenizer.md")
     assert f"than the old tokenizer (at most {best:.0%} against {before:.0%}" in guide
 
 

@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hf_embinit.studies.comparisons import t_interval
 
 from . import ROOT
 
 RESULTS = ROOT / "recipes" / "results"
+
+
+def page_of(path: str | Path) -> str:
+    """A page of the repository with its line breaks taken out."""
+    return " ".join((ROOT / path).read_text(encoding="utf-8").split())
+
+
+def table_of(study: str) -> str:
+    """The committed table of a study."""
+    return (RESULTS / "reproduce" / study / "table.md").read_text(encoding="utf-8")
+
+
+def gaps(ours: Mapping[Any, float], theirs: Mapping[Any, float]) -> list[float]:
+    """Ours minus theirs, of the seeds that both have."""
+    return [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
+
+
+def with_sd(numbers: Iterable[float]) -> str:
+    """Mean and standard deviation as pages have them: `37.3 (0.4)`."""
+    numbers = list(numbers)
+    return f"{statistics.fmean(numbers):.1f} ({statistics.stdev(numbers):.1f})"
+
+
+def mean_and_interval(numbers: Sequence[float]) -> tuple[float, float, float]:
+    """The mean of numbers, and the ends of its 95% t interval."""
+    interval = t_interval(numbers)
+    assert interval is not None
+    return statistics.fmean(numbers), *interval
 
 
 @cache

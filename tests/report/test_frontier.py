@@ -9,12 +9,21 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders.committed_records import committed_records, multi30k_scores, translations
+from builders.committed_records import (
+    RESULTS,
+    committed_records,
+    gaps,
+    mean_and_interval,
+    multi30k_scores,
+    page_of,
+    table_of,
+    translations,
+    with_sd,
+)
 
 from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.report import FrontierArguments, measure_frontier
 from hf_embinit.report.frontier import TABLES, render_frontier
-from hf_embinit.studies.comparisons import t_interval
 from hf_embinit.vectors import PretrainedVectors, write_vectors
 
 D = 40
@@ -24,11 +33,7 @@ COMMITTED = Path(__file__).parents[2] / "recipes" / "results" / "orthogonal"
 def pages():
     """The page of the study and the one behind it, each sentence on one line."""
     both = (COMMITTED / name for name in ("README.md", "training.md"))
-    return " ".join(" ".join(page.read_text(encoding="utf-8").split()) for page in both)
-
-
-def study_table():
-    return (COMMITTED.parent / "reproduce" / "orthogonal" / "table.md").read_text(encoding="utf-8")
+    return " ".join(map(page_of, both))
 
 
 @pytest.fixture
@@ -267,7 +272,7 @@ INTERVALS = {
     ],
 )
 def test_intervals_are_those_of_the_table(column, value, difference, quoted):
-    table = study_table()
+    table = table_of("orthogonal")
     numbers_of = rf"^\| {column} \| {re.escape(difference)} \| {value} \| (.*?) \| (.*?) to (.*?) \|"
     (row,) = re.findall(numbers_of, table, re.MULTILINE)
     said = re.findall(r"[-+]?\d+\.\d+", quoted)
@@ -329,9 +334,8 @@ def test_runs_of_sst2_in_both_precisions_say_what_the_page_says(arm, against, ha
     runs = [run for run in ours.keys() & theirs.keys() if half in (None, run[0])]
     assert len(runs) == (10 if half is None else 3 if arm in ("turned", "rotary") else 5)
     by_run = [ours[run] - theirs[run] for run in runs]
-    low, high = t_interval(by_run)
     said = [float(number) for number in re.findall(r"[-+]?\d+\.\d", quoted)]
-    assert said == pytest.approx([statistics.fmean(by_run), low, high], abs=0.051)
+    assert said == pytest.approx(mean_and_interval(by_run), abs=0.051)
     assert quoted in pages()
 
 
@@ -360,11 +364,10 @@ def test_what_the_length_of_positions_changes_on_sst2(frozen, arm, factor, again
     ours, theirs = found[str(arms[arm]), factor], found[str(theirs), since]
     runs = [run for run in sorted(ours.keys() & theirs.keys()) if frozen or not run[0]]
     gained = [ours[run] - theirs[run] for run in runs]
-    low, high = t_interval(gained)
     said = [
         float(n) for n in re.findall(r"[-+]?\d+\.\d", quoted.replace(" to 0.1", "").replace(" to 0.2", ""))
     ]
-    assert said == pytest.approx([statistics.fmean(gained), low, high], abs=0.051)
+    assert said == pytest.approx(mean_and_interval(gained), abs=0.051)
     assert quoted in pages()
 
 
@@ -377,7 +380,7 @@ def test_a_seed_does_not_make_a_run_twice():
     ]
     told = f"by {statistics.stdev(both):.1f} points (sd of {len(both)} pairs; {statistics.fmean(both):.1f} on"
     assert told in pages()
-    of_results = " ".join((COMMITTED.parent / "README.md").read_text(encoding="utf-8").split())
+    of_results = page_of(RESULTS / "README.md")
     assert f"at two commits, differ by {statistics.stdev(both):.1f} points (sd)" in of_results
 
 
@@ -416,7 +419,7 @@ def test_positions_a_tenth_as_long_are_too_short_by_what_the_page_says(init, quo
     ],
 )
 def test_directions_count_in_trained_captions_with_short_positions(difference, quoted):
-    table = study_table()
+    table = table_of("orthogonal")
     row = rf"^\| captions, trained \| {re.escape(difference)} \| BLEU \| (.*?) \| (.*?) to (.*?) \| 3 \|"
     ((mean, low, high),) = re.findall(row, table, re.MULTILINE)
     numbers = [float(mean), float(low), float(high)]
@@ -506,7 +509,7 @@ def test_half_the_length_harms_trained_multi30k(init, bleu_told, quoted):
     assert loss[1] > 0 and (bleu[2] < 0) == bleu_told
     assert quoted.format(*bleu, *loss) in pages()
     if bleu_told:  # on the page of all results, too
-        page = " ".join((COMMITTED.parent / "README.md").read_text(encoding="utf-8").split())
+        page = page_of(RESULTS / "README.md")
         assert (
             f"half the length by {-bleu[0]:.2f} with `glove_xavier` ({-bleu[2]:.2f} to {-bleu[1]:.2f})"
             in page
@@ -535,17 +538,16 @@ def test_random_rows_at_a_fifth_and_a_tenth_on_multi30k_are_as_the_page_says():
     bleu, loss = "test_bleu_tokenized", "validation_loss"
     fifth, tenth = (multi30k_scores("xavier", bleu, frozen=True, scale=s, gpu=True) for s in (0.2, 0.1))
     published = multi30k_scores("glove_xavier", bleu, frozen=True)
-    behind = [published[seed] - fifth[seed] for seed in (1, 2, 3)]
-    low, high = t_interval(behind)
+    behind, low, high = mean_and_interval(gaps(published, fifth))
     trained = multi30k_scores("xavier", bleu, scale=0.2, gpu=True).values()
     cpu, gpu = (multi30k_scores("xavier", loss, gpu=gpu) for gpu in (False, True))
     apart = statistics.fmean(gpu[seed] - cpu[seed] for seed in cpu)
     assert all(tenth[seed] < fifth[seed] for seed in tenth) and sorted(tenth) == [1, 2]
     for said in (
-        f"`xavier` has {statistics.fmean(fifth.values()):.1f} ({statistics.stdev(fifth.values()):.1f}) BLEU",
+        f"`xavier` has {with_sd(fifth.values())} BLEU",
         f"two seeds, {tenth[1]:.1f} and {tenth[2]:.1f}, which is below a fifth in both",
-        f"still {statistics.fmean(behind):.1f} behind `glove_xavier` as published ({low:.1f} to {high:.1f})",
-        f"with {statistics.fmean(trained):.1f} ({statistics.stdev(trained):.1f}) left",
+        f"still {behind:.1f} behind `glove_xavier` as published ({low:.1f} to {high:.1f})",
+        f"with {with_sd(trained)} left",
         f"(at factor 1, trained, {apart:+.2f})",
     ):
         assert said in pages()
@@ -588,8 +590,8 @@ def lost_by_shortening(
     )
     lost = [longer[seed]["metrics"][metric] - run["metrics"][metric] for seed, run in shorter.items()]
     assert len(lost) == seeds
-    low, high = t_interval(lost)
-    return low, statistics.fmean(lost), high
+    mean, low, high = mean_and_interval(lost)
+    return low, mean, high
 
 
 def test_settings_that_cannot_work(files, tmp_path):
@@ -640,7 +642,7 @@ def test_the_page_of_the_study_shows_the_differences_of_the_table():
 
 
 def test_what_the_page_of_the_study_says_of_all_columns():
-    table = study_table()
+    table = table_of("orthogonal")
     row = r"^\| ([^|]+, (?:trained|frozen)) \| (\w+)-(\S+) - (\w+)-\3 \| (.*?) \| \S+ \| (\S+) to (\S+) \|"
     told = {}  # -1, 0 or 1: told below, not told, told above, in what is better
     for column, ours, factor, theirs, value, low, high in re.findall(row, table, re.MULTILINE):
@@ -663,7 +665,7 @@ def test_what_the_page_of_the_study_says_of_all_columns():
 
 def cell_of(column, difference):
     """The mean and the interval of a row of the table, bold where 0 is outside."""
-    table = study_table()
+    table = table_of("orthogonal")
     row = rf"^\| {column} \| {re.escape(difference)} \| (?:BLEU|Acc) \| (\S+) \| (.*?) \| (\d) \|"
     found = re.search(row, table, re.MULTILINE)
     if found is None:
@@ -679,7 +681,7 @@ def cell_of(column, difference):
 def test_the_page_behind_it_shows_the_cells_of_the_table():
     """Each table's head says which columns and factors its cells are of."""
     page = (COMMITTED / "training.md").read_text(encoding="utf-8")
-    table_md = study_table()
+    table_md = table_of("orthogonal")
     rows = table_md.replace("*", "").splitlines()
     checked = 0
     for table in re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE):
