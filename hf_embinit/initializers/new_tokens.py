@@ -129,10 +129,8 @@ def subword_mean(
 def copy(context: InitContext, *, of: Names | Mapping[str, Names] | None = None) -> list[list[int]]:
     """Rows copied from old tokens: `of="king"`, `of=["king", "man"]` (the mean) or `{new: either}`."""
     wanted = _for_each(context, "copy", "of", of, "a token or a list of tokens")
-    return [
-        [] if names is None else [_old_id(context, n) for n in ([names] if _is_name(names) else names)]
-        for names in wanted
-    ]
+    listed: Any = ([names] if isinstance(names, (str, numbers.Integral)) else names or () for names in wanted)
+    return [[_old_id(context, name) for name in names] for names in listed]
 
 
 @averages_old_rows(
@@ -173,10 +171,6 @@ def _for_each(context: InitContext, init: str, option: str, value: Any, what: st
         if text and not {text, token} & value.keys():
             raise InvalidArgumentError(f"{option}= has no entry for the new token {text!r}")
     return [value.get(text, value.get(token)) for text, token in zip(texts, tokens, strict=True)]
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, (str, numbers.Integral))
 
 
 def _old_id(context: InitContext, name: str | int) -> int:

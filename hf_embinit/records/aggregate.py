@@ -252,13 +252,8 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "not given"}[value]
     if isinstance(value, str):
-        return _short(value)
+        return value.rstrip("/").split("/")[-1]  # of a checkpoint, without its folder
     return f"{value:g}" if isinstance(value, float) else str(shorten(value))
-
-
-def _short(name: str) -> str:
-    """The name of a checkpoint without its folder."""
-    return name.rstrip("/").split("/")[-1]
 
 
 def _short_names(names: Iterable[str]) -> dict[str, str]:

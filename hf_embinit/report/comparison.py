@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -180,12 +180,9 @@ def _event(event: Mapping[str, Any]) -> str:
     """An event of a manifest in a few words."""
     words = [str(event.get("event", "event"))]
     words += [f"{k} {event[k]}" for k in ("init", "seed") if event.get(k) is not None]
-    sources = _sources(event.get("tables") or ())
+    read = [table["source"].get("name") for table in event.get("tables") or () if table.get("source")]
+    sources = dict.fromkeys(Path(str(name)).name for name in read)
     return " ".join(words) + (f" from {', '.join(sources)}" if sources else "")
-
-
-def _sources(tables: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(Path(str(t["source"].get("name"))).name for t in tables if t.get("source")))
 
 
 def _number(value: float | None) -> str:

@@ -156,7 +156,7 @@ def _card(i: int, setting: Setting, by_score: Sequence[Board], places: Mapping[i
     opened = "" if first.verdict == "unknown" else " open"
     return (
         f'<article class="board" data-task="{safe(setting.task)}" data-data="{safe(setting.dataset)}" '
-        f'data-init="{html.escape(json.dumps([_plain(x) for x in inits]))}" '
+        f'data-init="{html.escape(json.dumps([printable(" ".join(x.split())) for x in inits]))}" '
         f'data-makes="{html.escape(json.dumps(kinds))}" data-seeds="{seeds[len(seeds) // 2]}">\n'
         f'<details{opened}><summary><h3 id="setting-{i}">{safe(setting.dataset)} '
         f'<span class="soft">{safe(_spaced(setting.task))}</span></h3> '
@@ -165,11 +165,6 @@ def _card(i: int, setting: Setting, by_score: Sequence[Board], places: Mapping[i
         f'<p class="soft">{safe(", ".join(filter(None, what)))}</p>\n{choice}{tables}'
         f"{_made(i, setting, places)}</details></article>\n"
     )
-
-
-def _plain(text: str) -> str:
-    """The text as an attribute of a row has it."""
-    return printable(" ".join(text.split()))
 
 
 def _board(i: int, n: int, board: Board) -> str:

@@ -81,7 +81,7 @@ def load_classification(
     checked = {name: _checked(split, name, spec) for name, split in splits.items()}
     glue = spec.hub_id is not None
     for name in [name for name in checked if name.startswith("test")]:
-        if _hidden(checked[name]):
+        if all(label == _HIDDEN for label in checked[name]["label"][:]):
             if not glue or name in overrides:
                 raise InvalidArgumentError(
                     f"the test split of --task {task} has no labels (all are {_HIDDEN}): there is nothing to "
@@ -277,10 +277,6 @@ def _numbering(split: Dataset, task: ClassificationTask) -> Callable[[Any], Any]
         return value
 
     return number_of
-
-
-def _hidden(split: Dataset) -> bool:
-    return all(label == _HIDDEN for label in split["label"][:])
 
 
 def _expected(task: ClassificationTask) -> str:
