@@ -81,11 +81,11 @@ def save_figure(
     return path
 
 
-def shrink_picture(path: Path, colors: int = 96) -> Path:
-    """Rewrites a PNG with a palette of `colors`, which makes it much smaller; gives `path`."""
+def shrink_picture(path: Path) -> Path:
+    """Rewrites a PNG with a palette of 96 colors, which makes it much smaller; gives `path`."""
     from PIL import Image
 
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(colors, dither=Image.Dither.NONE)
+        small = image.convert("RGB").quantize(96, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
     return path

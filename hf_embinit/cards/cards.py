@@ -307,8 +307,6 @@ def write_card(
     *,
     manifest: Sequence[Mapping[str, Any]] = (),
     samples: Sequence[Mapping[str, Any]] = (),
-    repo_id: str | None = None,
-    license: str | None = None,
 ) -> Path:
     """Writes the pages of `run_pages` into a run folder and returns the path of the card."""
     folder = Path(folder)
@@ -317,8 +315,6 @@ def write_card(
         record,
         manifest=manifest,
         samples=samples,
-        repo_id=repo_id,
-        license=license,
         initialized_at="the folder `init`" if (folder / "init").is_dir() else None,
     )
     for path, text in pages.items():

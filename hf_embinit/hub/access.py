@@ -148,7 +148,6 @@ def hub_snapshot(
     patterns: Sequence[str],
     *,
     revision: str | None = None,
-    repo_type: str = "model",
     way_out: str = "",
 ) -> Path:
     """The folder, named by its commit, with the files of a Hub repository that match `patterns`.
@@ -160,10 +159,9 @@ def hub_snapshot(
 
     folder = _ask_hub(
         snapshot_download,
-        f"{repo_type} {repo_id!r}",
+        f"model {repo_id!r}",
         way_out,
         repo_id=repo_id,
-        repo_type=repo_type,
         revision=revision,
         allow_patterns=list(patterns),
     )
@@ -175,7 +173,6 @@ def hub_file(
     filename: str,
     *,
     revision: str | None = None,
-    repo_type: str = "model",
     way_out: str = "",
 ) -> Path | None:
     """The path of one file of a Hub repository, or None when the repository has no such file.
@@ -189,11 +186,10 @@ def hub_file(
     try:
         file = _ask_hub(
             hf_hub_download,
-            f"{filename} of {repo_type} {repo_id!r}",
+            f"{filename} of model {repo_id!r}",
             way_out,
             repo_id=repo_id,
             filename=filename,
-            repo_type=repo_type,
             revision=revision,
         )
     except RemoteEntryNotFoundError:

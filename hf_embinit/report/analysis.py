@@ -177,23 +177,23 @@ def match_matrix(
     return pairs
 
 
-def choose_words(spaces: Sequence[Space], count: int = 8) -> list[str]:
-    """Words of four letters or more that most spaces have, evenly spread over the rows of the first."""
+def choose_words(spaces: Sequence[Space]) -> list[str]:
+    """Eight words of four letters or more that most spaces have, evenly spread over the rows of the first."""
     having: Counter[str] = Counter()
     for space in spaces:
         forms = [canonical_form(token, space.family) for token in space.tokens]
-        words = {f.bytes.decode() for f in forms if f.word_start and _is_plain_word(f.bytes)}
+        words = {
+            f.bytes.decode()
+            for f in forms
+            if f.word_start and len(f.bytes) >= 4 and f.bytes.isalpha() and f.bytes.islower()
+        }
         having.update(dict.fromkeys(sorted(words), 1))
     most = max(having.values(), default=0)
     common = [word for word in having if having[word] == most]
     rows = word_rows(common, spaces[0]).tolist()
     common = [word for _, word in sorted(zip(rows, common, strict=True))]
-    step = max(1, len(common) / count)
-    return [common[int(i * step)] for i in range(min(count, len(common)))]
-
-
-def _is_plain_word(text: bytes) -> bool:
-    return len(text) >= 4 and text.isalpha() and text.islower()
+    step = max(1, len(common) / 8)
+    return [common[int(i * step)] for i in range(min(8, len(common)))]
 
 
 def word_rows(words: Sequence[str], space: Space) -> Tensor:
@@ -201,15 +201,15 @@ def word_rows(words: Sequence[str], space: Space) -> Tensor:
     return align(list(words), "words", space.tokens, space.family)
 
 
-def neighbors(spaces: Sequence[Space], words: Sequence[str], k: int = 6) -> dict[str, dict[str, Any]]:
-    """Word -> space -> its k nearest tokens by cosine, nearest first; None where the word is no token."""
+def neighbors(spaces: Sequence[Space], words: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Word -> space -> its 6 nearest tokens by cosine, nearest first; None where the word is no token."""
     by_word: dict[str, dict[str, Any]] = {word: {} for word in words}
     for space in spaces:
         rows = word_rows(words, space)
         known = rows[rows >= 0]
         near: dict[int, list[int]] = {}
         if len(known):
-            count = min(k, len(space.tokens) - 1)
+            count = min(6, len(space.tokens) - 1)
             nearest = nearest_neighbors(space.matrix, count, metric="cosine", tokens=known)
             near = dict(zip(known.tolist(), nearest.tolist(), strict=True))
         for word, row in zip(words, rows.tolist(), strict=True):

@@ -44,9 +44,7 @@ def short_name(name: str) -> str:
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 :]}"
 
 
-def plot_norms(
-    norms: Mapping[str, tuple[Tensor, Tensor | None]], path: str | os.PathLike[str], *, title: str = ""
-) -> Path:
+def plot_norms(norms: Mapping[str, tuple[Tensor, Tensor | None]], path: str | os.PathLike[str]) -> Path:
     """Writes a PNG with the row norms of each space against the frequency of its tokens, one panel a space.
 
     `norms`: name -> norms `[n]` and counts `[n]` in a corpus; without counts (None) the norms are plotted
@@ -91,7 +89,7 @@ def plot_norms(
         f"A dot is a token; the line is the median in each of {_PARTS} equal parts of the axis.",
         fontsize="small",
     )
-    return save_figure(figure, path, title)
+    return save_figure(figure, path)
 
 
 def plot_absorption(
@@ -156,7 +154,7 @@ def plot_absorption(
 
 
 def plot_match_matrix(
-    names: Sequence[str], pairs: Sequence[Mapping[str, Any]], path: str | os.PathLike[str], *, title: str = ""
+    names: Sequence[str], pairs: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
 ) -> Path:
     """Writes a PNG of the KNN match similarity of all pairs of spaces, by inner product and by cosine.
 
@@ -200,7 +198,7 @@ def plot_match_matrix(
         "Jaccard index of a token's nearest tokens in two spaces: 0% none in common, 100% the same.",
         fontsize="small",
     )
-    measured = [pair for pair in pairs if pair["cosine"] is not None]
+    measured, found = [pair for pair in pairs if pair["cosine"] is not None], ""
     if measured:
         best = max(measured, key=lambda pair: pair["cosine"])
         alike = "are most alike" if len(measured) > 1 else "compared"
@@ -208,8 +206,7 @@ def plot_match_matrix(
         found = f"{both} {alike}: {_percent(best['cosine'])} by cosine"
         if best.get("chance") is not None:
             found += f", {_percent(best['chance'])} by chance"
-        title = f"{title}: {found}" if title else found
-    return save_figure(figure, path, title)
+    return save_figure(figure, path, found)
 
 
 def _percent(value: float) -> str:

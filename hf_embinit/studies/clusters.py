@@ -52,11 +52,11 @@ def run_on_ray(
     return outcomes
 
 
-def slurm_script(name: str, command: str, elements: int, log_folder: Path, at_once: int = 16) -> str:
+def slurm_script(name: str, command: str, elements: int, log_folder: Path) -> str:
     """A SLURM array script: each element takes the next run that nobody has started, so any may die."""
     return f"""#!/bin/bash
 #SBATCH --job-name=hf_embinit-{name}
-#SBATCH --array=1-{max(1, elements)}%{at_once}
+#SBATCH --array=1-{max(1, elements)}%16
 #SBATCH --cpus-per-task=4
 #SBATCH --gpus=1               # remove for a partition without GPUs
 #SBATCH --requeue              # a run that is taken off goes on from its last checkpoint

@@ -22,8 +22,8 @@ MANY = 100
 """More seeds than anybody will run."""
 
 
-def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Student's t interval of the mean of independent `numbers`; None for a single number."""
+def t_interval(numbers: Sequence[float]) -> tuple[float, float] | None:
+    """Student's 95% t interval of the mean of independent `numbers`; None for a single number."""
     if not numbers:
         raise InvalidArgumentError("no numbers to take an interval of")
     if len(numbers) == 1:
@@ -32,12 +32,12 @@ def t_interval(numbers: Sequence[float], level: float = 0.95) -> tuple[float, fl
 
     middle = statistics.fmean(numbers)
     error = statistics.stdev(numbers) / math.sqrt(len(numbers))
-    half = float(stats.t.ppf((1 + level) / 2, len(numbers) - 1)) * error
+    half = float(stats.t.ppf(0.975, len(numbers) - 1)) * error
     return middle - half, middle + half
 
 
-def power(effect: float, sd: float, n: int, level: float = 0.95) -> float:
-    """The chance that the t interval of `n` normal numbers lies on the same side of 0 as their mean `effect`.
+def power(effect: float, sd: float, n: int) -> float:
+    """The chance that the 95% t interval of `n` normal numbers lies on the side of 0 of their mean `effect`.
 
     `sd` is their standard deviation. Raises `InvalidArgumentError` for fewer than two numbers.
     """
@@ -48,7 +48,7 @@ def power(effect: float, sd: float, n: int, level: float = 0.95) -> float:
     from scipy import stats
 
     noncentrality = min(abs(effect) / sd * math.sqrt(n), 1000.0)  # a power of 1, where SciPy's gets NaN
-    return float(stats.nct.sf(stats.t.ppf((1 + level) / 2, n - 1), n - 1, noncentrality))
+    return float(stats.nct.sf(stats.t.ppf(0.975, n - 1), n - 1, noncentrality))
 
 
 def compared(study: Study, scores: Sequence[Scores]) -> Iterable[tuple[Scores, Scores]]:

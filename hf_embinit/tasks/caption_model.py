@@ -7,7 +7,6 @@ enough to study vocabulary expansion without a network.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -38,15 +37,14 @@ SETTINGS = {
 """Steps are optimizer steps, batch sizes blocks, block sizes tokens."""
 
 
-def caption_language_model(cache_dir: str | os.PathLike | None = None) -> Path:
+def caption_language_model() -> Path:
     """The folder of a causal LM and its tokenizer, trained on the text `captions-en` unless it is there.
 
-    The folder's name holds a digest of the text and the settings. It is in `cache_dir`, or the folder that
-    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. The global random state is not touched.
-    Training is announced in one line and shows its steps, on standard error.
+    The folder, in `cache_folder`, has a name with a digest of the text and the settings. The global random
+    state is not touched. Training is announced in one line and shows its steps, on standard error.
     """
     texts = corpus_text("captions-en")
-    folder = cache_folder(cache_dir) / f"captions-lm-{settings_digest(texts_digest(texts), SETTINGS)}"
+    folder = cache_folder() / f"captions-lm-{settings_digest(texts_digest(texts), SETTINGS)}"
     if not (folder / "config.json").is_file():
         logger.warning(
             "the model `captions` is not there yet: training a small GPT-2 (%d layers of width %d) on %s "

@@ -38,25 +38,19 @@ def corpus_tokens(text: str) -> list[str]:
 
 
 def corpus_vectors(
-    name: str,
-    dim: int = 128,
-    *,
-    epochs: int | None = None,
-    cache_dir: str | os.PathLike | None = None,
-    progress: bool = True,
+    name: str, dim: int = 128, *, epochs: int | None = None, progress: bool = True
 ) -> PretrainedVectors:
     """Vectors `[V, dim]` of the lower-cased words of the embedded text `name`, such as `captions-de`.
 
-    The file's name holds a digest of the text and of the settings; it is in `cache_dir`, or the folder that
-    `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home. A damaged file is trained again. Raises
-    `UnknownNameError` for a name that is not one of `embedded.TEXTS`.
+    The file, in `cache_folder`, has a name with a digest of the text and of the settings. A damaged one is
+    trained again. Raises `UnknownNameError` for a name that is not one of `embedded.TEXTS`.
     """
     text = corpus_text(name)
     settings = {**GLOVE, **TRAINING[name], "dim": dim}
     if epochs is not None:
         settings["epochs"] = epochs
     digest = texts_digest(text)
-    path = cache_folder(cache_dir) / f"{name}-{dim}d-{settings_digest(digest, settings)}.txt"
+    path = cache_folder() / f"{name}-{dim}d-{settings_digest(digest, settings)}.txt"
     if path.is_file():
         try:
             vectors = _cached(path)
@@ -87,11 +81,8 @@ def settings_digest(text_digest: str, settings: dict[str, Any]) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:12]
 
 
-def cache_folder(cache_dir: str | os.PathLike | None) -> Path:
-    """`cache_dir`, or the folder that `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home."""
-    folder = cache_dir or os.environ.get(CACHE_VARIABLE)
-    if folder is None:
-        from huggingface_hub.constants import HF_HOME
+def cache_folder() -> Path:
+    """The folder that `HF_EMBINIT_CACHE` names, or `embinit` in the Hugging Face home."""
+    from huggingface_hub.constants import HF_HOME
 
-        folder = Path(HF_HOME) / "embinit"
-    return Path(folder)
+    return Path(os.environ.get(CACHE_VARIABLE, f"{HF_HOME}/embinit"))

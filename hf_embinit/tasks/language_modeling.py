@@ -212,21 +212,15 @@ def pack_blocks(texts: list[str], tokenizer: Any, block_size: int) -> Packed:
 
 
 def continuations(
-    models: Mapping[str, Any],
-    tokenizer: Any,
-    blocks: Dataset,
-    *,
-    count: int = 10,
-    prompt_tokens: int = 16,
-    new_tokens: int = 32,
+    models: Mapping[str, Any], tokenizer: Any, blocks: Dataset, *, count: int = 10
 ) -> list[dict[str, str]]:
     """What each model writes after the beginning of some blocks, greedily: `prompt`, `reference`, and a
     column a model."""
     import torch
 
     ids = torch.tensor(spread_blocks(blocks, count)["input_ids"][:count])
-    half = min(prompt_tokens, max(1, ids.shape[1] // 2))
-    prompts, references = ids[:, :half], ids[:, half : half + new_tokens]
+    half = min(16, max(1, ids.shape[1] // 2))
+    prompts, references = ids[:, :half], ids[:, half : half + 32]
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
 
     def text(rows: Tensor) -> list[str]:

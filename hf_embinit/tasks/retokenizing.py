@@ -134,44 +134,44 @@ def train_tokenizer(tokenizer: Any, texts: Sequence[str], size: int) -> Any:
 
 
 def nearest_words(
-    table: Tensor, tokenizer: Any, words: Sequence[str], old_table: Tensor, old_tokenizer: Any, k: int = 4
+    table: Tensor, tokenizer: Any, words: Sequence[str], old_table: Tensor, old_tokenizer: Any
 ) -> dict[str, list[str]]:
-    """For each of `words` that is one token, the old tokens whose rows are nearest to its own, by cosine."""
+    """For each of `words` that is one token, the four old tokens with the nearest rows, by cosine."""
     found = {}
     old = torch.nn.functional.normalize(old_table, dim=1)
     for word in words:
         ids = tokenizer(word, add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != unknown_id(tokenizer):
             row = torch.nn.functional.normalize(table[ids[0]], dim=0)
-            best = (old @ row).topk(k).indices
+            best = (old @ row).topk(4).indices
             found[word] = [old_tokenizer.decode([i]).strip() for i in best.tolist()]
     return found
 
 
-def token_glove(tokenizer: Any, texts: Sequence[str], *, seed: int = 0, dim: int = 100) -> PretrainedVectors:
+def token_glove(tokenizer: Any, texts: Sequence[str], *, seed: int = 0) -> PretrainedVectors:
     """GloVe vectors of the tokens of `texts`, in the tokenizer's spelling: a stand-in for a donor's table."""
     split = [tokenizer.convert_ids_to_tokens(ids) for ids in split_texts(tokenizer, texts)]
     vectors = train_glove(
-        split, dim=dim, window=15, x_max=10, epochs=15, min_count=5, seed=seed, progress=False, name="tokens"
+        split, dim=100, window=15, x_max=10, epochs=15, min_count=5, seed=seed, progress=False, name="tokens"
     )
     vectors.family = token_family(tokenizer)
     return vectors
 
 
-def word_gloves(pairs: Sequence[Pair], *, seed: int = 0, dim: int = 100) -> tuple[PretrainedVectors, ...]:
+def word_gloves(pairs: Sequence[Pair], *, seed: int = 0) -> tuple[PretrainedVectors, ...]:
     """GloVe vectors of the lower-cased words of either side of `pairs`."""
     from .corpus_vectors import corpus_tokens
 
     return tuple(
-        train_glove([corpus_tokens(pair[side].lower()) for pair in pairs], dim=dim, window=10, x_max=10,
+        train_glove([corpus_tokens(pair[side].lower()) for pair in pairs], dim=100, window=10, x_max=10,
                     epochs=15, min_count=2, seed=seed, progress=False, name=("old words", "new words")[side])
         for side in (0, 1)
     )  # fmt: skip
 
 
-def word_dictionary(pairs: Sequence[Pair], *, min_count: int = 3) -> list[Pair]:
+def word_dictionary(pairs: Sequence[Pair]) -> list[Pair]:
     """For each lower-cased word of the new side the old one that `pairs` align it with most often, of those
-    that they align `min_count` times or more with both directions agreeing."""
+    that they align three times or more with both directions agreeing."""
     from .corpus_vectors import corpus_tokens
 
     ids: tuple[dict[str, int], dict[str, int]] = ({}, {})
@@ -187,7 +187,7 @@ def word_dictionary(pairs: Sequence[Pair], *, min_count: int = 3) -> list[Pair]:
     for new, old, count in zip(
         counts.new_ids.tolist(), counts.old_ids.tolist(), counts.counts.tolist(), strict=True
     ):
-        if count >= min_count and count > best.get(new, (0.0, 0))[0]:
+        if count >= 3 and count > best.get(new, (0.0, 0))[0]:
             best[new] = (count, old)
     return [Pair(words[0][old], words[1][new]) for new, (_, old) in best.items()]
 

@@ -70,8 +70,9 @@ def test_other_texts_are_refused(cache):
         corpus_vectors.corpus_vectors("captions-fr", **SMALL)
 
 
-def test_vectors_know_meanings_and_spread_widely(tmp_path):
-    vectors = corpus_vectors.corpus_vectors("captions-de", 64, cache_dir=tmp_path, progress=False)
+def test_vectors_know_meanings_and_spread_widely(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_EMBINIT_CACHE", str(tmp_path))
+    vectors = corpus_vectors.corpus_vectors("captions-de", 64, progress=False)
     unit = torch.nn.functional.normalize(vectors.matrix, dim=1)
     index = {token: i for i, token in enumerate(vectors.tokens)}
 
