@@ -75,6 +75,17 @@ def assert_same(before: Any, after: Any) -> None:
     assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
 
 
+def refuse(
+    m: Any, old: Any, new: Any, message: str, error: Any = InvalidArgumentError, **options: Any
+) -> None:
+    """The replacement is an error in one line, and changes nothing."""
+    before = state(m, old, new)
+    with pytest.raises(error, match=message) as caught:
+        hf_embinit.replace_tokenizer(m, **{"old_tokenizer": old, "new_tokenizer": new, **options})
+    assert "\n" not in str(caught.value)
+    assert_same(before, state(m, old, new))
+
+
 @pytest.mark.parametrize("new_family", ["byte_level", "wordpiece", "unigram"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_table_and_bias_is_the_same_sums_of_its_own_rows(kind: str, new_family: str) -> None:
@@ -412,12 +423,7 @@ def test_auto_says_why_and_every_method_is_listed() -> None:
 def test_bad_input_is_one_sentence_and_changes_nothing(change: dict[str, Any], message: str) -> None:
     m, old = made("gpt2")
     new = tokenizer("unigram", 400)
-    before = state(m, old, new)
-    arguments = {"old_tokenizer": old, "new_tokenizer": new, **change}
-    with pytest.raises((InvalidArgumentError, UnknownNameError), match=message) as error:
-        hf_embinit.replace_tokenizer(m, **arguments)
-    assert "\n" not in str(error.value)
-    assert_same(before, state(m, old, new))
+    refuse(m, old, new, message, (InvalidArgumentError, UnknownNameError), **change)
 
 
 def test_a_slow_tokenizer_serves_either_side() -> None:
@@ -435,10 +441,8 @@ def test_a_tokenizer_without_an_unknown_token_leaves_what_it_cannot_read_to_the_
         return PreTrainedTokenizerFast(tokenizer_object=backend)
 
     m, old, new = model("gpt2", 4), words("the", "dog", "cat", "runs"), words("the", "zorg", "blip")
-    before = state(m, old, new)
-    with pytest.raises(InvalidArgumentError, match="cannot read 'zorg', as it has no unknown token"):
-        hf_embinit.replace_tokenizer(m, old, new, parallel=[("zorg", "zorg")])
-    assert_same(before, state(m, old, new))
+    told = "cannot read 'zorg', as it has no unknown token"
+    refuse(m, old, new, told, parallel=[("zorg", "zorg")])
     with pytest.warns(VocabularyWarning, match=r"more than half of the new rows are at random \(2 of 3\)"):
         report = hf_embinit.replace_tokenizer(m, old, new)
     assert report.steps == {"overlap": 1, "random": 2} and "1 overlap, 2 random" in str(report)
@@ -449,19 +453,14 @@ def test_a_donor_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     m.save_pretrained(tmp_path)
     old.save_pretrained(tmp_path)
     new = tokenizer("unigram", 400)
-    before = state(m, old, new)
-    with pytest.raises(InvalidArgumentError, match=r"has 0 of the \d+ new tokens that the old"):
-        hf_embinit.replace_tokenizer(m, old, new, donor=str(tmp_path))
-    assert_same(before, state(m, old, new))
+    refuse(m, old, new, r"has 0 of the \d+ new tokens that the old", donor=str(tmp_path))
 
 
 def test_a_donor_without_values_is_refused() -> None:
     m, old = made("gpt2")
     new = tokenizer("byte_level", 400)
-    before = state(m, old, new)
-    with pytest.raises(InvalidArgumentError, match="donor=LlamaForCausalLM is on the meta device"):
-        hf_embinit.replace_tokenizer(m, old, new, donor=model("llama", 400).to("meta"))
-    assert_same(before, state(m, old, new))
+    donor = model("llama", 400).to("meta")
+    refuse(m, old, new, "donor=LlamaForCausalLM is on the meta device", donor=donor)
 
 
 @pytest.mark.parametrize(
@@ -502,10 +501,7 @@ def test_a_report_is_asked_and_saved_where_it_can_be(tmp_path: Path) -> None:
 def test_tokenizers_without_a_common_token_are_refused() -> None:
     old, new = word_pieces("the", "cat"), word_pieces("der", "hund")
     m = model("bert", len(old))
-    before = state(m, old, new)
-    with pytest.raises(InvalidArgumentError, match="no token in common, and 'fvt' finds no other source"):
-        hf_embinit.replace_tokenizer(m, old, new)
-    assert_same(before, state(m, old, new))
+    refuse(m, old, new, "no token in common, and 'fvt' finds no other source")
 
 
 def test_an_old_row_that_is_not_finite_is_refused() -> None:
@@ -526,10 +522,7 @@ def test_a_token_that_a_configuration_names_must_be_there() -> None:
     hf_embinit.replace_tokenizer(m, tokenizer("byte_level", 500), old)
     m.config.image_token_id = old.convert_tokens_to_ids("<image>")
     new = tokenizer("unigram", 400)
-    before = state(m, old, new)
-    with pytest.raises(InvalidArgumentError, match=r"GPT2Config.image_token_id is \d+ \('<image>'\).*add it"):
-        hf_embinit.replace_tokenizer(m, old, new)
-    assert_same(before, state(m, old, new))
+    refuse(m, old, new, r"GPT2Config.image_token_id is \d+ \('<image>'\).*add it")
     new.add_special_tokens({"additional_special_tokens": ["<image>"]})
     hf_embinit.replace_tokenizer(m, old, new)
     assert m.config.image_token_id == new.convert_tokens_to_ids("<image>")
@@ -552,15 +545,11 @@ def test_positions_that_count_from_the_padding_id_need_the_same_one() -> None:
     hf_embinit.replace_tokenizer(m, old, new)
     byte_level = tokenizer("byte_level")
     byte_level.add_special_tokens({"pad_token": "<pad>"})
-    before = state(m, new, byte_level)
-    with pytest.raises(UnsupportedModelError, match=r"makes positions from its padding id 0.*the same id"):
-        hf_embinit.replace_tokenizer(m, new, byte_level)
-    assert_same(before, state(m, new, byte_level))
+    told = r"makes positions from its padding id 0.*the same id"
+    refuse(m, new, byte_level, told, UnsupportedModelError)
     m.config.pad_token_id = m.roberta.embeddings.padding_idx = 1  # not the tokenizer's, as some checkpoints
-    before = state(m, new)
-    with pytest.raises(UnsupportedModelError, match=r"makes positions from its padding id 1.*become 0: give"):
-        hf_embinit.replace_tokenizer(m, new, tokenizer("unigram", 400))
-    assert_same(before, state(m, new))
+    told = r"makes positions from its padding id 1.*become 0: give"
+    refuse(m, new, tokenizer("unigram", 400), told, UnsupportedModelError)
 
 
 @pytest.mark.needs("transformers>=5.6")  # before, configurations took anything
@@ -572,12 +561,7 @@ def test_a_configuration_that_needs_a_number_is_said_before_anything_is_written(
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16, "num_attention_heads": 2}
     config = CwmConfig(vocab_size=len(old), num_key_value_heads=2, head_dim=8, bos_token_id=1, **sizes)
     m = CwmForCausalLM(config)
-    before = state(m, new)
-    with pytest.raises(
-        InvalidArgumentError, match=r"CwmConfig\.bos_token_id has to be a number.*no bos token"
-    ):
-        hf_embinit.replace_tokenizer(m, old, new)
-    assert_same(before, state(m, new))
+    refuse(m, old, new, r"CwmConfig\.bos_token_id has to be a number.*no bos token")
     new.add_special_tokens({"bos_token": "<s>"})
     other = copy.deepcopy(m)
     hf_embinit.replace_tokenizer(m, old, new)
