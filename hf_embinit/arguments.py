@@ -15,6 +15,7 @@ import dataclasses
 import errno
 import functools
 import inspect
+import json
 import math
 import numbers
 import operator
@@ -215,6 +216,20 @@ def refuse_half_characters(texts: Iterable[str], name: str) -> None:
                 f"{name} has {text[:60]!r}, in which half a character (a surrogate) stands alone: give whole "
                 f"characters"
             )
+
+
+def put_option(
+    options: dict[str, Any], name: str, value: str, where: str, error: type[Exception] = InvalidArgumentError
+) -> None:
+    """Puts an option that was given as text beside the others, its value read as JSON, else as a text.
+
+    Raises an `error`, which names the place, when it is there already."""
+    if name in options:
+        raise error(f"{where}: {name} is given twice: leave one out")
+    try:
+        options[name] = json.loads(value)
+    except ValueError:
+        options[name] = value
 
 
 def shown(value: Any) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..arguments import put_option
 from ..errors import EmbinitError
 
 
@@ -65,10 +65,5 @@ def read_options(given: list[str]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or not name.isidentifier():
             raise CommandLineError(f"--option {text}: expected name=value, such as scale=1e-5")
-        if name in options:
-            raise CommandLineError(f"--option {text}: {name} is given twice: leave one out")
-        try:
-            options[name] = json.loads(value)
-        except ValueError:
-            options[name] = value
+        put_option(options, name, value, f"--option {text}", CommandLineError)
     return options

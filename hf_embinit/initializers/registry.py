@@ -12,13 +12,12 @@ annotation (`bool`, `float`, `NotNegative`, `Literal[...]`, or one of these `| N
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeVar
 
-from ..arguments import check, checked, shown
+from ..arguments import check, checked, put_option, shown
 from ..errors import InvalidArgumentError
 from ..registry import Registry
 
@@ -185,12 +184,7 @@ def read_init(text: str, *, purpose: Purpose | None = None) -> tuple[str, dict[s
             raise InvalidArgumentError(
                 f"init {text!r}: expected name:option=value, such as mean_cov:scale=auto"
             )
-        if option in options:
-            raise InvalidArgumentError(f"init {text!r}: {option} is given twice: leave one out")
-        try:
-            options[option] = json.loads(value)
-        except ValueError:
-            options[option] = value
+        put_option(options, option, value, f"init {text!r}")
     get_initializer(name, purpose=purpose).check_options(options)
     return name, options
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -10,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from .. import surgery
-from ..arguments import Count, NotNegative, Positive, TrainingSeed
+from ..arguments import Count, NotNegative, Positive, TrainingSeed, put_option
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained_tokenizer
 from ..initializers import NEEDED_VECTORS, get_initializer, required, table_initializer
@@ -105,12 +104,7 @@ class InitArguments:
             name, equals, value = text.partition("=")
             if not equals or not name.isidentifier():
                 raise InvalidArgumentError(f"--init_options {text!r}: give name=value, such as mode=rows")
-            if name in options:
-                raise InvalidArgumentError(f"--init_options {text!r}: {name} is given twice: leave one out")
-            try:
-                options[name] = json.loads(value)
-            except ValueError:
-                options[name] = value
+            put_option(options, name, value, f"--init_options {text!r}")
         if options and init is None:
             raise InvalidArgumentError(f"--init_options {self.init_options} needs --init, which has them")
         if init is not None:
