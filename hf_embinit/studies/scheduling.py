@@ -264,23 +264,17 @@ def execute(
         with _locked(folder, wait=wait) as lock:
             if lock == "held":
                 return Outcome(run, "running")
-            outcome = outcome_under_lock(run, launch)
-            if outcome.status == "finished" or (outcome.status == "failed" and not retry_failed):
-                return outcome
+            if read_result(run, launch) is not None:
+                return Outcome(run, "finished")
+            error = _state(folder).get("error")
+            if error and not retry_failed:
+                return Outcome(run, "failed", error)
             assert isinstance(lock, int)
             return _attempts(run, launch, lock, environment or {})
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise _disk_full(folder) from error
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _disk_full(folder) from problem
         raise
-
-
-def outcome_under_lock(run: Run, launch: Launch) -> Outcome:
-    """`outcome_of` for the process that holds the run's lock."""
-    if read_result(run, launch) is not None:
-        return Outcome(run, "finished")
-    error = _state(launch.folder(run)).get("error")
-    return Outcome(run, "failed", error) if error else Outcome(run, "not run")
 
 
 def _disk_full(folder: Path) -> RunFolderError:
