@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_embinit.retokenize import RetokenizeContext, TokenTexts, overlap_map, role_map
+from hf_embinit.retokenize import Coefficients, RetokenizeContext, TokenTexts, overlap_map, role_map
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
@@ -40,6 +40,13 @@ def context_of(new: Any, old: Any, table: torch.Tensor | None = None, **given: A
         seed=seed,
         **given,
     )
+
+
+def dense(coefficients: Coefficients) -> torch.Tensor:
+    """The weights `[V', V]` as a float64 matrix."""
+    made = torch.zeros(coefficients.shape, dtype=torch.float64)
+    made[coefficients.new_ids, coefficients.indices] = coefficients.values.double()
+    return made
 
 
 Pairs = list[tuple[str, str]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from builders.vanilla_models import KINDS
 from torch import nn
 from torch.utils.data import Dataset
 
@@ -15,12 +16,6 @@ from hf_embinit.models import (
 )
 from hf_embinit.models import cpu_training_vanilla_transformer as fast
 from hf_embinit.models.blocks_vanilla_transformer import token_loss
-
-KINDS = [
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerForSequenceClassification,
-    VanillaTransformerForCausalLM,
-]
 
 
 def small(kind, **choices):

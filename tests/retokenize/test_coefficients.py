@@ -4,15 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.retokenizing import dense
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
 from hf_embinit.retokenize import Coefficients, Step, Weight
-
-
-def dense(coefficients: Coefficients) -> torch.Tensor:
-    made = torch.zeros(coefficients.shape, dtype=torch.float64)
-    made[coefficients.new_ids, coefficients.indices] = coefficients.values.double()
-    return made
 
 
 def drawn(new: int = 50, old: int = 30) -> Coefficients:

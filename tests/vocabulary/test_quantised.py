@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders.adapters import stirred
 from builders.tiny_tokenizers import logits, model, tokenizer
 from peft import get_peft_model
 from safetensors.torch import load_file, save_file
@@ -71,14 +72,9 @@ def test_rows_of_a_quantised_model_come_back(kind, scheme, tmp_path) -> None:
     assert type(m.get_submodule(PROJECTIONS[kind]).weight).__name__ == stored_as
     new = expand_vocabulary(m, t, NEW, "mean_cov", prefixes=()).token_ids
     targets = [PROJECTIONS[kind].rpartition(".")[2]]
-    wrapped = get_peft_model(m, peft_config_for_new_tokens(m, new, target_modules=targets))
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for p in wrapped.parameters():
-            if p.requires_grad:
-                p.add_(torch.randn(p.shape, generator=generator) / 10)
+    wrapped = stirred(get_peft_model(m, peft_config_for_new_tokens(m, new, target_modules=targets)))
     ids = torch.tensor([t(f"the{NEW[0]} and the{NEW[1]} see")["input_ids"]])
-    before = logits(wrapped.eval(), ids)
+    before = logits(wrapped, ids)
     wrapped.save_pretrained(tmp_path / "adapter")
 
     loaded = load_adapter(base(), tmp_path / "adapter").eval()

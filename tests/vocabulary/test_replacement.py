@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from builders.retokenizing import dense
 from builders.tiny_models import marian_with_two_vocabularies, spread
 from builders.tiny_tokenizers import logits, model, tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -55,12 +56,6 @@ def word_pieces(*tokens: str) -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
-
-
-def dense(coefficients: Coefficients) -> torch.Tensor:
-    full = torch.zeros(coefficients.shape, dtype=torch.float64)
-    full[coefficients.new_ids, coefficients.indices] = coefficients.values.double()
-    return full
 
 
 def state(m: Any, *tokenizers: Any) -> Any:
