@@ -100,14 +100,12 @@ class Coefficients:
             raise InvalidArgumentError("coefficients: some weights are NaN or infinite")
 
     @classmethod
-    def from_rows(
-        cls, rows: Sequence[Mapping[int, float]], num_old: int, step: Tensor | None = None
-    ) -> Coefficients:
+    def from_rows(cls, rows: Sequence[Mapping[int, float]], num_old: int) -> Coefficients:
         """From one mapping a new token: old id -> weight."""
         counts = torch.tensor([0, *map(len, rows)])
         indices = torch.tensor([i for row in rows for i in row], dtype=torch.int64)
         values = torch.tensor([value for row in rows for value in row.values()], dtype=torch.float32)
-        return cls(counts.cumsum(0), indices, values, (len(rows), num_old), step)
+        return cls(counts.cumsum(0), indices, values, (len(rows), num_old))
 
     @classmethod
     def from_coo(
