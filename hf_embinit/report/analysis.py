@@ -29,6 +29,7 @@ from ..measures import (
     position_encoding,
     position_encoding_statistics,
     position_span,
+    spearmanr,
     table_4_transformations,
     xavier_statistics,
 )
@@ -50,20 +51,16 @@ _METRICS: tuple[Metric, ...] = ("inner_product", "cosine")
 _ORDERED = 0.2  # Spearman's correlation of a token's row and its length: frequent words are short (Zipf)
 
 
-def check_settings(spaces: Sequence[Space], *, k: int, sample: int, lengths: Sequence[int]) -> None:
+def check_settings(spaces: Sequence[Space], *, k: int, lengths: Sequence[int]) -> None:
     """Raises `InvalidArgumentError` for settings that cannot work with these spaces, before any work."""
     for space in spaces:
-        if not 1 <= k < len(space.tokens):
+        if k >= len(space.tokens):
             raise InvalidArgumentError(
                 f"--k {k}: each of the {len(space.tokens)} rows of {space.name} has {len(space.tokens) - 1} "
                 "others; choose a number between 1 and that"
             )
-    if sample < 1:
-        raise InvalidArgumentError(f"--sample {sample}: give at least 1 token")
-    if not lengths or min(lengths) < 2:
-        raise InvalidArgumentError(
-            f"--lengths {' '.join(map(str, lengths))}: give lengths of 2 positions or more"
-        )
+    if not lengths:
+        raise InvalidArgumentError("--lengths : give lengths of 2 positions or more")
 
 
 def statistics(space: Space, rows: Tensor | None = None) -> dict[str, Any]:
@@ -120,28 +117,19 @@ def frequency(space: Space) -> dict[str, Any]:
     texts = [canonical_form(token, space.family).bytes.decode("utf-8", "ignore") for token in space.tokens]
     words = torch.tensor([text.isalpha() for text in texts])
     lengths = torch.tensor([len(text) for text in texts])
-    by_length = spearman(order[words], lengths[words]) if int(words.sum()) > 2 else 0.0
+    by_length = spearmanr(order[words], lengths[words]) if int(words.sum()) > 2 else 0.0
     by, tokens, correlation = None, 0, None
     if space.counts is not None and int((space.counts > 0).sum()) > 2:
         seen = space.counts > 0
-        by, tokens, correlation = "counts", int(seen.sum()), spearman(space.counts[seen], norms[seen])
+        by, tokens, correlation = "counts", int(seen.sum()), spearmanr(space.counts[seen], norms[seen])
     elif space.counts is None and space.family == "words" and by_length >= _ORDERED:
-        by, tokens, correlation = "rows", len(norms), spearman(-order, norms)
+        by, tokens, correlation = "rows", len(norms), spearmanr(-order, norms)
     return {
         "by": by,
         "tokens": tokens,
         "row_length_correlation": by_length,
         "norm_correlation": correlation,
     }
-
-
-def spearman(x: Tensor, y: Tensor) -> float:
-    """Spearman's rank correlation of two vectors; 0 when one of them is constant."""
-    from scipy.stats import spearmanr
-
-    if bool((x == x[0]).all() or (y == y[0]).all()):
-        return 0.0
-    return float(spearmanr(x, y).statistic)
 
 
 def chance_match(k: int, others: int) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..display import printable
 from ..drawing import BLUE, GRAY, ORANGE, new_figure, save_figure
 from ..errors import InvalidArgumentError
-from .analysis import spearman
+from ..measures import spearmanr
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ def plot_norms(norms: Mapping[str, tuple[Tensor, Tensor | None]], path: str | os
             ax.legend(frameon=False, fontsize="small", loc="upper left")
         ax.set_xscale("log")
         ax.set_ylim(bottom=0)
-        rho = spearman(-x if counts is None else x, y)
+        rho = spearmanr(-x if counts is None else x, y)
         kind = "as long as rare ones" if abs(rho) < _NO_ORDER else "shorter" if rho < 0 else "longer"
         ax.set_title(f"{short_name(name)}:\nfrequent tokens {kind} (Spearman {rho:+.2f})", fontsize="medium")
         ax.set_xlabel(

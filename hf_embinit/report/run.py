@@ -101,7 +101,7 @@ def analyze_spaces(args: AnalysisArguments, command: str) -> tuple[dict[str, Any
     check_report_folder(args.output_dir, "spaces", (REPORT_NAME, PAGE_NAME, FIGURES))
     start = time.perf_counter()
     spaces = load_spaces(args.sources, args.names, table=args.table, allow_pickle=args.allow_pickle)
-    analysis.check_settings(spaces, k=args.k, sample=args.sample, lengths=args.lengths)
+    analysis.check_settings(spaces, k=args.k, lengths=args.lengths)
     questions = None if args.analogies is None else read_analogies(find_source(args.analogies))
     corpus = None
     data = {
