@@ -268,11 +268,9 @@ def _checkout() -> dict[str, str]:
         return {}
 
 
-def device_name(device: str | torch.device | None = None) -> str:
-    """The hardware behind `device` (default: the GPU if there is one, else the CPU with its cores)."""
-    device = torch.device(device) if device is not None else None
-    if device is None:
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def device_name(device: str | torch.device) -> str:
+    """The hardware behind `device`: the name of the GPU, the CPU with its cores."""
+    device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     if device.type == "cpu":

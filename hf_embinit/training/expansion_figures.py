@@ -12,18 +12,17 @@ from torch import Tensor
 
 from ..drawing import BLUE, CURVES, GRAY, ORANGE, new_figure, save_figure
 from ..errors import InvalidArgumentError
-from ..tasks.expansion import TASK
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_LABELS = {f"validation_{name}": f"validation {score.title}" for name, score in TASK.metrics.items()}
+_METRIC = "validation_bits_per_byte"
 _SAME = 0.05
 """Two histograms that differ by less than this share of their values look the same."""
 
 
 def plot_kl_histograms(
-    kl: Mapping[str, Tensor], path: str | os.PathLike[str], *, bound: float | None = None, title: str = ""
+    kl: Mapping[str, Tensor], path: str | os.PathLike[str], *, bound: float, title: str = ""
 ) -> Path:
     """Writes a PNG with a histogram an initialiser of KL(p || p') `[P]` in nats, log axis.
 
@@ -47,8 +46,7 @@ def plot_kl_histograms(
     figure, (axes,) = new_figure(max(5.4, 3.0 * len(panels)), 3.6, columns=len(panels), sharey=True)
     for ax, (names, share) in zip(axes, panels, strict=True):
         ax.stairs(share.tolist(), edges.tolist(), fill=True, color=BLUE, alpha=0.7)
-        if bound is not None:
-            ax.axvline(bound, color=ORANGE, linestyle="--", linewidth=1.3)
+        ax.axvline(bound, color=ORANGE, linestyle="--", linewidth=1.3)
         mean = float(kl[names[0]].mean())
         ax.axvline(mean, color=GRAY, linestyle=":", linewidth=1.3)
         ax.set_xscale("log")
@@ -56,44 +54,43 @@ def plot_kl_histograms(
         ax.set_xlabel("KL(p || p'), nats")
     axes[0].set_ylim(bottom=0)
     axes[0].set_ylabel("share of prefixes")
-    legend = "How far new rows move the model after each prefix, before training. Dotted: the mean"
-    if bound is not None:
-        passing = [name for name, values in kl.items() if float(values.max()) > bound]
-        found = f"{' and '.join(passing)} can pass the bound" if passing else "none passes the bound"
-        title = f"{title}: {found}" if title else found
-        legend += (
-            f". Dashed:\nlog(1 + m/n) = {bound:.2g}, which rows at the mean of the n old ones never pass"
-        )
-    figure.supxlabel(f"{legend}.", fontsize="small")
-    return save_figure(figure, path, title)
+    passing = [name for name, values in kl.items() if float(values.max()) > bound]
+    found = f"{' and '.join(passing)} can pass the bound" if passing else "none passes the bound"
+    figure.supxlabel(
+        "How far new rows move the model after each prefix, before training. Dotted: the mean. Dashed:\n"
+        f"log(1 + m/n) = {bound:.2g}, which rows at the mean of the n old ones never pass.",
+        fontsize="small",
+    )
+    return save_figure(figure, path, f"{title}: {found}" if title else found)
 
 
 def plot_curves(
     histories: Mapping[str, Sequence[Mapping[str, Any]]],
     path: str | os.PathLike[str],
     *,
-    metric: str = "validation_bits_per_byte",
     reference: Mapping[str, float] | None = None,
     title: str = "",
 ) -> Path:
-    """Writes a PNG with a line a run of a metric, the lower the better, by optimizer step.
+    """Writes a PNG with a line a run of its bits per byte of validation text, by optimizer step.
 
-    `reference` gives its value before any change, drawn as a horizontal line. Of several runs a second panel
+    `reference` gives the value before any change, drawn as a horizontal line. Of several runs a second panel
     shows it minus that of the first run, to tell near-equal curves apart, and the title says which is lowest.
     """
-    curves = {name: points for name, rows in histories.items() if (points := _points(rows, metric))}
+    curves = {name: points for name, rows in histories.items() if (points := _points(rows))}
     if not curves:
-        raise InvalidArgumentError(f"no history has {metric}")
-    label, (first, base) = _LABELS.get(metric, metric.replace("_", " ")), next(iter(curves.items()))
+        raise InvalidArgumentError(f"no history has {_METRIC}")
+    first, base = next(iter(curves.items()))
     several = len(curves) > 1
     figure, (axes,) = new_figure(5.6 * (1 + several), 4.0, columns=1 + several)
     _lines(axes[0], curves)
-    if reference and reference.get(metric) is not None:
-        axes[0].axhline(reference[metric], color=GRAY, linestyle=":", linewidth=1.2, label="before expansion")
+    if reference and reference.get(_METRIC) is not None:
+        axes[0].axhline(
+            reference[_METRIC], color=GRAY, linestyle=":", linewidth=1.2, label="before expansion"
+        )
     values = [y for curve in curves.values() for y in curve.values()]
     if max(values) > 5 * min(values) > 0:
         axes[0].set_yscale("log")
-    axes[0].set_ylabel(label)
+    axes[0].set_ylabel("validation bits per byte")
     axes[0].legend(frameon=False)
     if several:
         _lines(axes[1], {n: {x: y - base[x] for x, y in c.items() if x in base} for n, c in curves.items()})
@@ -113,9 +110,9 @@ def plot_curves(
     return save_figure(figure, path, title)
 
 
-def _points(rows: Sequence[Mapping[str, Any]], metric: str) -> dict[float, float]:
+def _points(rows: Sequence[Mapping[str, Any]]) -> dict[float, float]:
     """Step -> value."""
-    return {row["step"]: row[metric] for row in rows if row.get(metric) is not None}
+    return {row["step"]: row[_METRIC] for row in rows if row.get(_METRIC) is not None}
 
 
 def _lines(ax: Axes, curves: Mapping[str, Mapping[float, float]]) -> None:

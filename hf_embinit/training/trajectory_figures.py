@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..drawing import CURVES, GRAY, new_figure, save_figure
+from ..drawing import CURVES, new_figure, save_figure
 from ..errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -27,24 +27,19 @@ def plot_trajectory(
     names: Sequence[str],
     path: str | os.PathLike[str],
     *,
-    published: float | None = None,
     title: str = "",
 ) -> Path:
     """Writes a PNG by optimizer step (logarithmic, step 0 at the left edge) of a `TwinRecorder`'s rows.
 
     Its panels: KNN match similarity in percent, the losses of the models called `names`, and the standard
-    deviations of their input tables; the title says the highest similarity. `published` is a share drawn as a
-    horizontal line. Raises `InvalidArgumentError` without rows.
+    deviations of their input tables; the title says the highest similarity. Raises `InvalidArgumentError`
+    without rows.
     """
     if not rows:
         raise InvalidArgumentError("there are no rows to draw")
     figure, (axes,) = new_figure(15.6, 4.0, columns=3)
     for i, (key, label) in enumerate(_TABLES.items()):
         _line(axes[0], rows, key, label, i, 100.0)
-    if published is not None:
-        axes[0].axhline(
-            100 * published, color=GRAY, linestyle=":", label=f"published peak: {100 * published:g}%"
-        )
     axes[0].set_ylabel("KNN match similarity (%)")
     axes[0].set_ylim(bottom=0)
     for i, name in enumerate(names):

@@ -121,8 +121,11 @@ def test_the_titles_say_what_was_found(tmp_path: Path, drawn: list[Figure]) -> N
     plot_embedding_distribution(x, tmp_path / "x.png", title="glove", input_scale=3.0, positions=positions)
     assert drawn[-1].get_suptitle() == "glove: once scaled, 6 times as wide as the position encodings"
     steps = {"default": (3.0, 2.0), "mean": (2.0, 1.5)}
-    curves = {name: [{"step": i, "loss": y} for i, y in enumerate(ys)] for name, ys in steps.items()}
-    plot_curves(curves, tmp_path / "c.png", metric="loss", title="50 tokens")
+    curves = {
+        name: [{"step": i, "validation_bits_per_byte": y} for i, y in enumerate(ys)]
+        for name, ys in steps.items()
+    }
+    plot_curves(curves, tmp_path / "c.png", title="50 tokens")
     assert drawn[-1].get_suptitle() == "50 tokens: mean ends lowest, at 1.500 (default: 2.000)"
     assert len(drawn[-1].axes) == 2 and "0.02" in drawn[-1].get_supxlabel()
 

@@ -215,7 +215,7 @@ def test_the_clock_stops_for_evaluations_within_an_epoch(monkeypatch) -> None:
 def test_the_picture_of_a_trajectory(tmp_path) -> None:
     names = ("knn_input_inner_product", "validation_loss_a", "train_loss_a", "std_a")
     rows = [{"step": step, **dict.fromkeys(names, 1 / (step + 1))} for step in (0, 1, 10, 100)]
-    path = plot_trajectory(rows, ["a"], tmp_path / "t.png", published=0.26, title="x")
+    path = plot_trajectory(rows, ["a"], tmp_path / "t.png", title="x")
     assert path.stat().st_size > 20_000
     with pytest.raises(InvalidArgumentError, match="no rows"):
         plot_trajectory([], ["a"], tmp_path / "t.png")
