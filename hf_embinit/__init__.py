@@ -12,7 +12,7 @@ from .lazy import lazy_names, register_on_demand
 
 __version__ = "0.1.0"
 
-register_on_demand("vanilla_transformer", "hf_embinit.models")
+register_on_demand()
 
 __getattr__, __all__ = lazy_names(
     __name__,

@@ -31,16 +31,17 @@ def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> tuple[Call
     return __getattr__, sorted([*home, *(module for module, names in modules.items() if not names)])
 
 
-def register_on_demand(model_type: str, module: str) -> None:
-    """Has transformers' Auto classes import `module`, which registers models with them, when they first meet
-    `model_type` (or a tokenizer that they do not know). Imports nothing now, transformers included."""
+def register_on_demand() -> None:
+    """Has transformers' Auto classes import the vanilla models, which register themselves, when they first
+    meet one (or a tokenizer that they do not know). Imports nothing now, transformers included."""
     waiting = {name for name in _MAPPINGS if name not in sys.modules}
     if waiting:
-        sys.meta_path.insert(0, _AutoClassFinder(model_type, module, waiting))
+        sys.meta_path.insert(0, _AutoClassFinder(waiting))
     for name in _MAPPINGS.keys() - waiting:
-        _watch(sys.modules[name], model_type, module)
+        _watch(sys.modules[name])
 
 
+_MODEL_TYPE, _MODULE = "vanilla_transformer", "hf_embinit.models"
 _MAPPINGS = {
     "transformers.models.auto.configuration_auto": "CONFIG_MAPPING",
     "transformers.models.auto.tokenization_auto": "TOKENIZER_MAPPING",
@@ -48,36 +49,32 @@ _MAPPINGS = {
 """Module -> the mapping in it that an Auto class looks a checkpoint up in."""
 
 
-def _watch(auto: ModuleType, model_type: str, module: str) -> None:
-    """Puts a dictionary that imports `module` in time where a mapping keeps what was registered."""
+def _watch(auto: ModuleType) -> None:
+    """Puts a dictionary that imports the models in time where a mapping keeps what was registered."""
     mapping: Any = getattr(auto, _MAPPINGS[auto.__name__], None)
     if isinstance(getattr(mapping, "_extra_content", None), dict):
-        mapping._extra_content = _OnDemand(mapping._extra_content, model_type, module)
+        mapping._extra_content = _OnDemand(mapping._extra_content)
     else:  # another transformers, which keeps it elsewhere
-        importlib.import_module(module)
+        importlib.import_module(_MODULE)
 
 
 class _OnDemand(dict[Any, Any]):
-    def __init__(self, registered: Mapping[Any, Any], model_type: str, module: str):
-        super().__init__(registered)
-        self.model_type, self.module = model_type, module
-
     def __contains__(self, key: object) -> bool:
-        if key == self.model_type:
-            importlib.import_module(self.module)
+        if key == _MODEL_TYPE:
+            importlib.import_module(_MODULE)
         return super().__contains__(key)
 
     def values(self) -> Any:  # tokenizers are looked for by their class's name
         with contextlib.suppress(ImportError):  # too old a transformers: what is asked for is another's
-            importlib.import_module(self.module)
+            importlib.import_module(_MODULE)
         return super().values()
 
 
 class _AutoClassFinder(MetaPathFinder):
     """Sees the modules of the Auto classes being imported, and has them watched from then on."""
 
-    def __init__(self, model_type: str, module: str, waiting: set[str]):
-        self.model_type, self.module, self.waiting = model_type, module, waiting
+    def __init__(self, waiting: set[str]):
+        self.waiting = waiting
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if name not in self.waiting:
@@ -92,7 +89,7 @@ class _AutoClassFinder(MetaPathFinder):
 
         def exec_module(auto: ModuleType) -> None:
             run(auto)
-            _watch(auto, self.model_type, self.module)
+            _watch(auto)
 
         spec.loader.exec_module = exec_module  # type: ignore[assignment, method-assign]
         return spec
