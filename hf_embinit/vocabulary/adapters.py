@@ -23,6 +23,7 @@ from transformers import PreTrainedModel, TrainerCallback
 from ..arguments import FilePath, checked
 from ..errors import EmbinitError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..foreign import reason
+from ..manifest import read_manifest
 from ..tables import EmbeddingTables, RowsOf, Side, unwrap
 from .adapter_files import (
     HINT,
@@ -196,7 +197,7 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
     if hasattr(model, "peft_config"):
         raise InvalidArgumentError("base has an adapter already: load the plain model first")
     tables = EmbeddingTables(model)
-    sizes = sizes_at(manifest["events"], list(getattr(model.config, "embinit", None) or []), name)
+    sizes = sizes_at(manifest["events"], read_manifest(model), name)
     lacking = set(manifest["tables"]) - {table.name for table in tables.tables}
     if lacking:
         raise InvalidArgumentError(

@@ -19,7 +19,7 @@ from ..arguments import FilePath, checked
 from ..disk import writing
 from ..errors import UnsupportedModelError, VocabularyWarning
 from ..files import replaced_files
-from ..manifest import package_version
+from ..manifest import package_version, read_manifest
 from ..tables import EmbeddingTables, Side, Table, is_partitioned, is_sharded, unwrap
 from .adapter_files import MANIFEST, ROWS, grown_ids, leave_hint, rows_told
 from .old_rows import describe_old_rows
@@ -57,7 +57,7 @@ def _write(folder: FilePath, tensors: dict[str, Tensor], manifest: dict[str, Any
 
 def vocabulary_of(base: PreTrainedModel) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """New rows and the manifest that goes with them; None where no event tells of any."""
-    events = _events_of(base)
+    events = read_manifest(base)
     grown = grown_ids(events)
     if not grown:
         return None
@@ -78,10 +78,6 @@ def vocabulary_of(base: PreTrainedModel) -> tuple[dict[str, Tensor], dict[str, A
     manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
     manifest["tied"] = ties_of(tables)
     return tensors, manifest
-
-
-def _events_of(base: PreTrainedModel) -> list[dict[str, Any]]:
-    return list(getattr(base.config, "embinit", None) or [])
 
 
 _WHOLE: WeakKeyDictionary[PreTrainedModel, tuple[dict[str, Tensor], dict[str, Any]]] = WeakKeyDictionary()
@@ -113,7 +109,7 @@ def save_from_one_process(model: PreTrainedModel, folder: FilePath) -> None:
     if not _is_spread(model):
         save_vocabulary(model, folder)
         return
-    events = _events_of(model)
+    events = read_manifest(model)
     found = _WHOLE.get(model)
     if found is not None and found[1]["events"] == events:
         _write(folder, *found)

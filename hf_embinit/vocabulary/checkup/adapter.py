@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import EmbinitError
 from ...foreign import read_json
 from ...hub import load_pretrained
+from ...manifest import read_manifest
 from ..adapter_files import MANIFEST, ROWS, sizes_at
 from .case import Stored
 from .finding import Finding
@@ -53,7 +54,7 @@ def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
 
         found = load_pretrained(AutoConfig, base, f"the base {base!r}")
         rows = vars(found.get_text_config()).get("vocab_size")
-        events = list(getattr(found, "embinit", None) or [])
+        events = read_manifest(found)
     except EmbinitError:
         pass
     tokens = config.get("trainable_token_indices") or {}
