@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,6 +130,20 @@ def load_from_hub(hub_id: str, config: str | None = None, revision: str | None =
             f"data set {hub_id!r}: {why}. Give --data_dir, or set {DATA_VARIABLE} to a folder that has it"
         ) from error
     return data if isinstance(data, DatasetDict) else DatasetDict(train=data)
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether `name` reads as owner/name, not as a path."""
+    return name.count("/") == 1 and not name.startswith((".", "/", "~"))
+
+
+def load_given(dataset: str, config: str | None, named: Iterable[str]) -> DatasetDict:
+    """The data set of the Hub that `--dataset` gives, where it is no folder and none of those `named`."""
+    if not is_hub_id(dataset):
+        raise DataNotFoundError(
+            f"--dataset {dataset!r} is no folder, no Hub id (owner/name) and none of: {', '.join(named)}"
+        )
+    return load_from_hub(dataset, config)
 
 
 def find_folder(name: str, data_dir: str | None) -> Path | None:

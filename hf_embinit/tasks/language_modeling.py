@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from .data import data_digests, find_folder, first_samples, load_file, load_folder, load_from_hub
+from .data import data_digests, find_folder, first_samples, load_file, load_folder, load_from_hub, load_given
 from .spec import LOSS, DataSpec, Score, TaskSpec, register_task
 from .task_data import Outcome, TaskData, untimed
 
@@ -151,11 +151,7 @@ def _load(dataset: str, config: str | None, data_dir: str | None) -> DatasetDict
         return load_folder(folder)
     if spec is not None and spec.hub_id is not None:
         return load_from_hub(spec.hub_id, config or spec.hub_config)
-    if dataset.count("/") != 1 or dataset.startswith((".", "/", "~")):
-        raise DataNotFoundError(
-            f"--dataset {dataset!r} is no folder, no Hub id (owner/name) and none of: {', '.join(DATASETS)}"
-        )
-    return load_from_hub(dataset, config)
+    return load_given(dataset, config, DATASETS)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ..registry import Registry
 from ..tokens import read_vocabulary, token_family, word_candidates
 from ..vectors import PretrainedVectors, check_source, load_vectors
 from . import corpus_vectors
+from .data import is_hub_id
 
 _NAMED_KINDS: dict[str | None, tuple[str, ...]] = {"WordPiece": ("bert", "mbert"), "Unigram": ("t5", "mt5")}
 """Class of a tokenizer's model -> the names in `DataSpec.presets` that it can have."""
@@ -186,8 +187,7 @@ def _tokenizer_kind(name: str) -> str | None:
 
     path: Any = Path(name).expanduser() / "tokenizer.json"
     if not path.is_file():
-        looks_like_id = name.count("/") == 1 and not name.startswith((".", "/", "~"))
-        path = try_to_load_from_cache(name, "tokenizer.json") if looks_like_id else None
+        path = try_to_load_from_cache(name, "tokenizer.json") if is_hub_id(name) else None
     if not isinstance(path, (str, Path)):
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import DataNotFoundError, InvalidArgumentError
-from .data import DATA_VARIABLE, find_folder, load_file, load_folder, load_from_hub
+from .data import DATA_VARIABLE, find_folder, is_hub_id, load_file, load_folder, load_from_hub
 from .embedded import corpus_text
 
 
@@ -35,7 +35,7 @@ def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
             splits = load_folder(name)
         elif (folder := find_folder(name, data_dir)) is not None:
             splits = load_folder(folder)
-        elif name.count("/") == 1 and not name.startswith((".", "/", "~")):
+        elif is_hub_id(name):
             splits = load_from_hub(name)
         else:
             raise DataNotFoundError(

@@ -11,7 +11,7 @@ from transformers import DataCollatorForSeq2Seq
 
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..measures import load_metric
-from .data import data_digests, find_folder, first_samples, load_file, load_folder, load_from_hub
+from .data import data_digests, find_folder, first_samples, load_file, load_folder, load_from_hub, load_given
 from .encoded import sort_by_length, token_counts, without_length
 from .spec import LOSS, DataSpec, Score, TaskSpec, register_task
 from .task_data import Outcome, TaskData, untimed
@@ -180,11 +180,7 @@ def _load(dataset: str, config: str | None, data_dir: str | None) -> tuple[Datas
         folder = find_folder(dataset, data_dir)
         assert folder is not None
         return load_folder(folder), str(folder)
-    if dataset.count("/") != 1 or dataset.startswith((".", "/", "~")):
-        raise DataNotFoundError(
-            f"--dataset {dataset!r} is no folder, no Hub id (owner/name) and none of: {', '.join(DATASETS)}"
-        )
-    return load_from_hub(dataset, config), dataset
+    return load_given(dataset, config, DATASETS), dataset
 
 
 def _columns(split: Dataset, name: str, source_lang: str, target_lang: str) -> Dataset:
