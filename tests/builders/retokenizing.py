@@ -23,6 +23,13 @@ def word_tokenizer(words: list[str]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
 
 
+def word_pieces(*tokens: str) -> PreTrainedTokenizerFast:
+    """The same of word pieces, for text that is split as BERT does."""
+    tokenizer = word_tokenizer([*tokens])
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer
+
+
 def context_of(new: Any, old: Any, table: torch.Tensor | None = None, **given: Any) -> RetokenizeContext:
     """A request for rows of the tokenizer `new` from those of `old`, drawn unless `table` has them."""
     there, here = TokenTexts(new), TokenTexts(old)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from builders.reserved_tokenizers import sentencepiece_tokenizer
+from builders.retokenizing import word_pieces
 from builders.tiny_models import bert, gpt2
 from builders.tiny_tokenizers import model, tokenizer
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
@@ -31,14 +32,6 @@ def unigram(texts: list[str], size: int, **special: str) -> PreTrainedTokenizerF
         trainers.UnigramTrainer(vocab_size=size, special_tokens=names, show_progress=False, **options),
     )
     return PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>")
-
-
-def word_pieces(*tokens: str) -> PreTrainedTokenizerFast:
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *tokens]
-    backend = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    roles = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token"), names, strict=False))
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **roles)
 
 
 def of_size(vocab_size: int) -> BertForMaskedLM:

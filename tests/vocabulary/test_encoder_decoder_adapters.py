@@ -5,14 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from builders.adapters import quietly, round_trip, stirred
-from builders.tiny_models import t5_with_separate_head, word_tokenizer
+from builders.tiny_models import bart, t5, t5_with_separate_head, word_tokenizer
 from peft import LoraConfig, get_peft_model
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    T5Config,
-    T5ForConditionalGeneration,
-)
 
 import hf_embinit
 from hf_embinit import expand_vocabulary
@@ -43,17 +37,6 @@ def test_a_separate_t5_head(trained, tmp_path) -> None:
     wrapped = quietly(get_peft_model, m, config)
     carry_vocabulary(wrapped)
     round_trip(stirred(wrapped), type(m), tmp_path, torch.tensor([[1, 2, *new]]))
-
-
-def t5():
-    layers = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
-    return T5ForConditionalGeneration(T5Config(vocab_size=61, **layers, decoder_start_token_id=0))
-
-
-def bart():
-    layers = dict.fromkeys(("encoder_layers", "decoder_layers"), 1)
-    layers |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 2)
-    return BartForConditionalGeneration(BartConfig(vocab_size=61, d_model=16, **layers))
 
 
 @pytest.mark.parametrize(("build", "layers"), [(t5, ["q"]), (bart, ["q_proj"])], ids=["t5", "bart"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from builders.retokenizing import dense
+from builders.retokenizing import dense, word_pieces
 from builders.tiny_models import marian_with_two_vocabularies, spread
 from builders.tiny_tokenizers import logits, model, tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -47,15 +47,6 @@ def made(kind: str, size: int = 500) -> tuple[Any, Any]:
     if kind == "bart":
         roles |= {"decoder_start_token_id": words.eos_token_id, "forced_eos_token_id": words.eos_token_id}
     return model(kind, len(words), **{k: v for k, v in roles.items() if kind in ("gpt2", "bart") or v}), words
-
-
-def word_pieces(*tokens: str) -> PreTrainedTokenizerFast:
-    """WordPiece of these tokens behind the special ones."""
-    special = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    names = [*special.values(), *tokens]
-    backend = Tokenizer(models.WordPiece({name: i for i, name in enumerate(names)}, unk_token="[UNK]"))
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
 
 
 def state(m: Any, *tokenizers: Any) -> Any:
