@@ -96,7 +96,7 @@ def test_a_killed_run_goes_on_and_its_checkpoints_go(toy, tmp_path, place) -> No
     outcomes = []
     worker = threading.Thread(target=lambda: outcomes.append(execute(run, launch)))
     worker.start()
-    while not (launch.folder(run) / f"{place}checkpoint-1" / "trainer_state.json").exists():
+    while not launch.checkpoints(run):
         time.sleep(0.01)
     assert outcome_of(run, launch).status == "running"
     os.kill(int(starts(launch, run)[0].split()[0]), signal.SIGKILL)
@@ -146,7 +146,7 @@ def test_an_interrupted_driver_ends_its_run_which_has_not_failed(toy, tmp_path, 
 
     driver = FORK.Process(target=drive)
     driver.start()
-    while not (launch.folder(run) / "checkpoint-1" / "trainer_state.json").exists():
+    while not launch.checkpoints(run):
         assert driver.is_alive()
         time.sleep(0.02)
     os.kill(driver.pid, number)
