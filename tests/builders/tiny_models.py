@@ -110,6 +110,13 @@ def word_tokenizer(size: int = V, **names: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=next(iter(words)))
 
 
+def saved(model, folder, **options):
+    """Its folder; the model's tables are `spread` before."""
+    spread(model)
+    model.save_pretrained(folder, **options)
+    return folder
+
+
 def spread(model) -> None:
     """Embeddings with a mean, biases around -5, as trained models have."""
     tables = EmbeddingTables(model)

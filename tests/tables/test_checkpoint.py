@@ -16,7 +16,7 @@ import torch
 import transformers
 from builders import architectures
 from builders.architectures import VOCAB, build, since
-from builders.tiny_models import V, gpt2, llama, spread, t5_with_separate_head
+from builders.tiny_models import V, gpt2, llama, saved, spread, t5_with_separate_head
 from builders.tiny_tokenizers import tokenizer
 from safetensors.torch import load_file, save_file
 
@@ -162,12 +162,6 @@ def test_every_change_on_every_fourth_architecture(variant: str, tokens: int, tm
         gc.collect()
     assert not problems, problems
     assert min(done[f"{change} saved"] for change in CHANGES) >= 40, done
-
-
-def saved(model: transformers.PreTrainedModel, folder: Path, **options: Any) -> Path:
-    spread(model)
-    model.save_pretrained(folder, **options)
-    return folder
 
 
 def test_tables_are_tied_as_the_files_say(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from builders.forks import Fork
-from builders.tiny_models import V, llama, spread
+from builders.tiny_models import V, llama, saved
 from safetensors.torch import load_file, save_file
 
 from hf_embinit.errors import (
@@ -24,12 +24,6 @@ from hf_embinit.errors import (
     VectorFileError,
 )
 from hf_embinit.tables import checkpoint_writing, open_checkpoint, read_checkpoint_files, save_checkpoint
-
-
-def saved(model: Any, folder: Path, **options: Any) -> Path:
-    spread(model)
-    model.save_pretrained(folder, **options)
-    return folder
 
 
 def test_a_quantised_table_is_refused(tmp_path: Path) -> None:
