@@ -393,8 +393,6 @@ def _check_twins(twins: TwinArguments, args: TrainingArguments, *, model: str, i
             f"--twin_seeds with --model {model} would train the same model twice: add "
             "--reinitialize_embeddings or --init"
         )
-    if twins.records_per_decade < 1:
-        raise InvalidArgumentError(f"--records_per_decade {twins.records_per_decade}: give at least 1")
     if args.fp16:
         raise InvalidArgumentError("--fp16 with --twin_seeds would clip scaled gradients: use --bf16")
     of_one = {
