@@ -46,9 +46,25 @@ _TOKENIZER = (
     "spiece.model",
     "tokenizer.model",
     "sentencepiece.bpe.model",
+    "sentencepiece.model",
+    "spm.model",
+    "spm_char.model",
     "source.spm",
     "target.spm",
+    "bpe.codes",
+    "byte_maps.json",
+    "dict.txt",
+    "emoji.json",
+    "entity_vocab.json",
+    "normalizer.json",
+    "prophetnet.tokenizer",
+    "vocab-src.json",
+    "vocab-tgt.json",
+    "word_pronunciation.json",
+    "word_shape.json",
 )
+_BESIDE = (".jinja", ".json", ".model", ".safetensors", ".txt")
+"""Endings of what processors and the modules of sentence-transformers keep, without pickles."""
 _TELLING = (_CONFIG, "tokenizer_config.json")
 """Files that name code, and folders of this machine."""
 
@@ -88,7 +104,8 @@ def run_files(folder: Path) -> RunFiles:
         listed = list(_model_files(folder))
     trained = [path for path in listed if not path.startswith("init/")]
     before = [path.removeprefix("init/") for path in listed if path.startswith("init/")]
-    models = sorted(p.removesuffix(_CONFIG).rstrip("/") for p in trained if p.rpartition("/")[2] == _CONFIG)
+    inside = sorted(p.removesuffix(f"/{_CONFIG}") for p in trained if re.fullmatch(f"[^/]+/{_CONFIG}", p))
+    models = [""] if _CONFIG in trained else inside  # beside a model lie modules of sentence-transformers
     if not models:
         raise RunFolderError(f"{folder} has no config.json: expected the folder of a saved model")
     for model in models:
@@ -170,8 +187,12 @@ def tokenizer_names(folder: Path) -> list[str]:
 
 
 def _names(folder: Path) -> list[str]:
-    """The files of a model and its tokenizer in a folder, with the code that their configs name."""
+    """The files of a model, its tokenizer, its processor and its modules of sentence-transformers in a
+    folder, with the code that configs name."""
+    from ..tables import names_beside
+
     names = [*_CHECKPOINT, *_TOKENIZER]
+    names += [name for name in names_beside(folder) if name.endswith(_BESIDE)]
     if (folder / _INDEX).is_file():
         shards = read_json(folder / _INDEX, error=RunFolderError).get("weight_map")
         shards = sorted(set(map(str, shards.values()))) if isinstance(shards, dict) else []
@@ -184,6 +205,8 @@ def _names(folder: Path) -> list[str]:
 
 def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
     """Raises `RunFolderError` when a model cannot be loaded from the files that are listed."""
+    from ..tables import names_beside
+
     place = folder / model
     names = {path.rpartition("/")[2] for path in listed if path.rpartition("/")[0] == model}
     if _CONFIG not in names:
@@ -193,6 +216,13 @@ def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
             f"{place} has no model.safetensors, and pickles are not published: "
             "save the model with model.save_pretrained"
         )
+    whole = {Path(path).parent for path in listed if path.endswith(".safetensors")}
+    for module in (Path(name).parent for name in names_beside(place) if name.endswith(".bin")):
+        if model / module not in whole:
+            raise RunFolderError(
+                f"{place / module} has no safetensors, and pickles are not published: save the model anew "
+                "with sentence-transformers"
+            )
     if not names & {"tokenizer.json", "tokenizer_config.json"}:
         raise RunFolderError(f"{place} has no tokenizer: save it there with tokenizer.save_pretrained")
     for name in names & set(_TELLING):

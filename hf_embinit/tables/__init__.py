@@ -7,7 +7,7 @@ do not come from here but from `hf_embinit.rows`.
 from __future__ import annotations
 
 from ..tokens import Side
-from .beside import SMALL_FILES
+from .beside import SMALL_FILES, names_beside
 from .checkpoint import checkpoint_of, open_checkpoint, open_matrices
 from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
@@ -45,6 +45,7 @@ __all__ = [
     "is_held",
     "is_partitioned",
     "is_sharded",
+    "names_beside",
     "open_checkpoint",
     "open_matrices",
     "own_parameter",

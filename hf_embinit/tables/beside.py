@@ -29,15 +29,20 @@ _BESIDE = (
 def copy_beside(source: Path, target: Path, templates: bool) -> None:
     """Copies what neither model nor tokenizer saves, and `target` lacks: sentence-transformers' modules among
     it, and with `templates` the chat templates of a tokenizer that is not saved anew."""
-    found = list(_BESIDE)
-    for path in [*_module_folders(source), *(["additional_chat_templates"] if templates else [])]:
-        files = sorted(file for file in (source / path).rglob("*") if file.is_file())
-        found += [str(file.relative_to(source)) for file in files]
-    for name in dict.fromkeys(found):
+    for name in names_beside(source, templates):
         there, here = source / name, target / name
-        if there.is_file() and not here.exists():
+        if not here.exists():
             here.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(there, here)
+
+
+def names_beside(folder: Path, templates: bool = True) -> list[str]:
+    """The files in a folder that `copy_beside` copies, as paths in it."""
+    found = list(_BESIDE)
+    for path in [*_module_folders(folder), *(["additional_chat_templates"] if templates else [])]:
+        files = sorted(file for file in (folder / path).rglob("*") if file.is_file())
+        found += [file.relative_to(folder).as_posix() for file in files]
+    return [name for name in dict.fromkeys(found) if (folder / name).is_file()]
 
 
 def module_patterns(folder: Path) -> list[str]:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from builders.command_line import save_bert
 from builders.loopback_hub import Client, Hub, drop_after_sending
 from builders.records import make_record
 from builders.run_folders import PIXEL, run_folder
@@ -122,6 +123,30 @@ def test_none_of_27_planted_files_is_published(
     listed = json.loads(main_files["files.json"])
     for path, digest in listed.items():
         assert digest == "sha256:" + hashlib.sha256(main_files[path]).hexdigest()
+
+
+def test_a_checkpoint_takes_along_what_lies_beside_its_weights(tmp_path: Path) -> None:
+    base, folder = save_bert(tmp_path / "base"), tmp_path / "more"
+    assert main(["init", str(base), "--init", "xavier", "--output_dir", str(folder)]) == 0
+    beside = {
+        "modules.json": json.dumps([{"path": path} for path in ("", "1_Pooling", "2_Dense")]),
+        "1_Pooling/config.json": '{"pooling_mode_cls_token": true}',
+        "2_Dense/config.json": "{}",
+        "2_Dense/model.safetensors": "the module's own weights",
+        "preprocessor_config.json": "{}",
+        "normalizer.json": "{}",
+    }
+    for name, text in beside.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "2_Dense" / "pytorch_model.bin").write_text("a pickle")
+    (folder / "notes.json").write_text("of nobody")
+    sent = set(planned_files(folder, "user/name")["main"])
+    assert beside.keys() <= sent and {"config.json", "model.safetensors", "README.md"} <= sent
+    assert not any("notes" in name or name.endswith(".bin") for name in sent)
+    (folder / "2_Dense" / "model.safetensors").unlink()
+    with pytest.raises(RunFolderError, match="2_Dense has no safetensors, and pickles are not published"):
+        planned_files(folder, "user/name")
 
 
 def test_the_list_is_shown_without_asking_anybody(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
