@@ -120,5 +120,7 @@ def text_of(record: dict[str, Any], column: str, where: str) -> str:
     """The text of a record under a name."""
     if not isinstance(record.get(column), str):
         known = ", ".join(map(repr, record)) or "nothing"
+        if column in record:
+            known = f"{record[column]!r:.40}"
         raise InvalidArgumentError(f"{where} has no text {column!r}, but {known}")
     return record[column]

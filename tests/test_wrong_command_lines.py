@@ -150,7 +150,7 @@ hf-embinit cards run file | a part of this path is a file
 hf-embinit cards run o --pages nowhere.md | --pages nowhere.md cannot be read
 hf-embinit cards run o --pages full | --pages full cannot be read
 hf-embinit retokenize model gpt2 | required: --output_dir
-hf-embinit retokenize model nowhere --output_dir o | --tokenizer 'nowhere' is no folder here
+hf-embinit retokenize model nowhere --output_dir o | new_tokenizer 'nowhere' is no folder here
 hf-embinit retokenize nowhere gpt2 --output_dir o | the tokenizer of 'nowhere'
 hf-embinit retokenize model gpt2 --output_dir full | --output_dir full is not empty
 hf-embinit retokenize model gpt2 --init xavier --output_dir o | makes no rows for another tokenizer
@@ -176,7 +176,7 @@ hf-embinit retokenize model gpt2 --parallel corpus.txt --output_dir o | corpus.t
 hf-embinit retokenize model gpt2 --parallel broken.jsonl --output_dir o | broken.jsonl, line 1 is no JSON
 hf-embinit retokenize model gpt2 --parallel binary.txt --output_dir o | binary.txt' cannot be read as UTF-8
 hf-embinit retokenize model gpt2 --dictionary empty.txt --output_dir o | empty.txt has no pair of texts
-hf-embinit retokenize model no_tokenizer --output_dir o | --tokenizer 'no_tokenizer' cannot be read
+hf-embinit retokenize model no_tokenizer --output_dir o | new_tokenizer 'no_tokenizer' cannot be read
 hf-embinit retokenize cut gpt2 --init fvt --output_dir o | cut/model.safetensors is truncated
 hf-embinit retokenize nan gpt2 --init fvt --output_dir o | every old row of bert.embeddings.word_embeddings
 hf-embinit explain model | required: tokens

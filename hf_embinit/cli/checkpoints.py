@@ -227,7 +227,7 @@ def _surgery(args: Namespace) -> Answer:
     surgery.apply(model, args.surgery, tokenizer=tokenizer, seed=args.seed, **options)
     steps = args.surgery.split("+")
     if any(record.brings_tokenizer and record.name in steps for record in surgery.list()):
-        tokenizer = load_tokenizer(Namespace(**{**vars(args), "tokenizer": options["donor"]}))
+        tokenizer = load_tokenizer(args, other=("donor", options["donor"]))
     save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=args.model)
     parameters = sum(p.numel() for p in model.parameters())
     text = f"{args.surgery} (seed {args.seed}): {type(model).__name__} with {parameters:,} parameters"

@@ -60,7 +60,7 @@ def _prune(args: Namespace) -> Answer:
     for texts, unit in ((lines_of(corpus, "corpus"), "line"), (blocks, "block")):
         with tqdm(texts, desc="Splitting", unit=unit, disable=None, delay=1) as bar:
             used |= used_tokens(tokenizer, bar, min_count=args.min_count)
-    if not used and not args.keep:
+    if used <= set(tokenizer.all_special_ids) and not args.keep:  # these are around an empty text, too
         raise DataNotFoundError(
             f"--corpus {' '.join(corpus)} uses no token at least {args.min_count} times (--min_count)"
         )

@@ -61,7 +61,7 @@ def _retokenize(args: Namespace) -> Answer:
     if args.init != "auto":
         check_init(args.init, options)  # what is misspelt ends here, before any work
     read_refinement(args.refine)
-    new = load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.new_tokenizer}))
+    new = load_tokenizer(args, other=("new_tokenizer", args.new_tokenizer))
     old = load_tokenizer(args)
     model = load_model(args) if args.refine or args.untie else open_model(args)
     vectors = args.vectors[0] if args.vectors and len(args.vectors) == 1 else args.vectors

@@ -150,14 +150,20 @@ def add_link_flag(parser: ArgumentParser) -> None:
     )
 
 
-def load_tokenizer(args: Namespace, *, required: bool = True) -> Any:
+def load_tokenizer(args: Namespace, *, required: bool = True, other: tuple[str, str] | None = None) -> Any:
     """The tokenizer of `--tokenizer`, else the model's own; None if it has none and none is `required`.
 
-    Raises an `EmbinitError` for a damaged one.
+    Or an `other` one: the argument that names it, and its folder or Hub id. Raises an `EmbinitError` for a
+    damaged one.
     """
     from ..hub import load_pretrained_tokenizer
     from ..records import tokenizer_names
 
+    if other is not None:
+        name, source = other
+        return load_pretrained_tokenizer(
+            source, f"{name} {source!r}", trust_remote_code=args.trust_remote_code
+        )
     source = args.tokenizer or args.model
     what = (
         f"--tokenizer {source!r}" if args.tokenizer else f"the tokenizer of {source!r} (or give --tokenizer)"

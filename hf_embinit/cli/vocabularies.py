@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
     old = model.get_input_embeddings().num_embeddings
     adapted, own = _with_adapter(model, args.adapter), _brings_tokenizer(args.adapter)
     if own and args.tokenizer is None:  # it knows the new tokens
-        tokenizer = load_tokenizer(Namespace(**{**vars(args), "tokenizer": args.adapter}))
+        tokenizer = load_tokenizer(args, other=("the tokenizer of the adapter", args.adapter))
     else:
         tokenizer = load_tokenizer(args, required=False)
     if own:
@@ -87,7 +88,11 @@ def _with_adapter(model: Any, adapter: str) -> Any:
     except EmbinitError:
         raise
     except Exception as error:  # PEFT's, of whatever kind
-        rows = isinstance(error, IndexError) or "size mismatch" in str(error)
+        held = model.get_input_embeddings().num_embeddings
+        rows = isinstance(error, IndexError) or any(
+            str(held) in re.findall(r"\d+", shape)
+            for shape in re.findall(r"current model is torch\.Size\(\[(.*?)\]\)", str(error))
+        )
         way_out = (
             "it was trained on a base with more rows: have its program call "
             "hf_embinit.save_vocabulary(model, folder), or give that base"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from builders.command_line import save_bert
 from builders.tiny_tokenizers import logits, model, tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
@@ -95,6 +96,15 @@ def test_rare_tokens_go(folder, capsys) -> None:
     assert "parameters " in capsys.readouterr().out
 
 
+def test_a_corpus_of_empty_lines_uses_nothing(tmp_path, capsys) -> None:
+    """BERT's tokenizer puts special tokens around an empty line, too."""
+    (tmp_path / "blank.txt").write_text("\n\n", encoding="utf-8")
+    words = ["prune", str(save_bert(tmp_path / "model")), "--corpus", str(tmp_path / "blank.txt")]
+    assert main([*words, "--output_dir", str(tmp_path / "out")]) == 1
+    assert "uses no token at least 1 times" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert main([*words, "--keep", "dog", "--output_dir", str(tmp_path / "out")]) == 0
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "message"),
     [
@@ -109,6 +119,7 @@ def test_rare_tokens_go(folder, capsys) -> None:
         (["--corpus", "corpus.txt", "--keep", ""], 1, "keep has ''"),
         (["--corpus", "both.jsonl"], 1, "line 1 has the texts 'de', 'en' where one is expected: name it"),
         (["--corpus", "both.jsonl:fr"], 1, "both.jsonl:fr, line 1 has no text 'fr', but 'de', 'en'"),
+        (["--corpus", "number.jsonl"], 1, "number.jsonl, line 2 has no text 'en', but 3"),
         (["--corpus", "gone.jsonl:fr"], 1, "--corpus gone.jsonl:fr is no file here"),
         (["--corpus", "text.jsonl"], 1, "--corpus text.jsonl, line 1 is no JSON"),
         (["--corpus", "table.csv"], 1, "--corpus table.csv is no text file: write its texts to a .txt"),
@@ -120,6 +131,7 @@ def test_what_is_wrong_is_one_line(flags, code, message, folder, capsys, monkeyp
     (folder / "empty.txt").write_text("")
     (folder / "bytes.txt").write_bytes(b"\xff\xfe\x00")
     (folder / "both.jsonl").write_text('{"de": "ein Hund", "en": "a dog"}')
+    (folder / "number.jsonl").write_text('{"en": "a dog"}\n{"en": 3}')
     (folder / "text.jsonl").write_text("a dog")
     assert main(["prune", str(folder / "model"), *flags, "--output_dir", str(folder / "out")]) == code
     *_, error = capsys.readouterr().err.splitlines()

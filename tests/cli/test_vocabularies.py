@@ -94,7 +94,12 @@ def test_merge_says_what_an_adapter_lacks(trained, tmp_path, capsys) -> None:
     grown = model("gpt2", 322)
     saved = {"target_modules": ["c_attn"], "modules_to_save": ["wte"], "fan_in_fan_out": True}
     get_peft_model(grown, LoraConfig(task_type="CAUSAL_LM", **saved)).save_pretrained(tmp_path / "alone")
+    narrow = get_peft_model(model("gpt2", 322), LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True))
+    narrow.save_pretrained(tmp_path / "another")
+    config = json.loads((tmp_path / "another" / "adapter_config.json").read_text())
+    (tmp_path / "another" / "adapter_config.json").write_text(json.dumps(config | {"r": 4}))
     for adapter, said in (
+        ("another", "): give an adapter's folder or Hub id, and the model that it was trained on"),
         ("cut", "cut/adapter_model.safetensors cannot be read: Error while deserializing header"),
         ("without rows", "without rows has embinit.json and no embinit.safetensors: it is not complete"),
         ("newer", "newer cannot be put on base: it lacks 'NOPE'. base is changed by now: load it anew"),
