@@ -168,7 +168,8 @@ def _doctor(args: Namespace) -> Answer:
 
     check_init(init, options)
     tokenizer = load_tokenizer(args) if args.tokenizer is not None else None
-    found = doctor(args.model, tokenizer, trust_remote_code=args.trust_remote_code)
+    trust = {"trust_remote_code": args.trust_remote_code, "allow_pickle": args.allow_pickle}
+    found = doctor(args.model, tokenizer, **trust)
     lines = [str(finding) for finding in found] or ["nothing found"]
     data: dict[str, Any] = {"findings": [finding.to_dict() for finding in found]}
     if args.fix is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from builders.tiny_tokenizers import model, tokenizer
 from transformers import dynamic_module_utils
 
@@ -161,3 +162,16 @@ def test_code_that_is_not_trusted_is_told_with_the_way_out(tmp_path, capsys) -> 
     lines = capsys.readouterr().out.strip().splitlines()
     assert lines and all("trust_remote_code=True" in line and "--trust_remote_code" in line for line in lines)
     assert not any("Save" in line for line in lines)
+
+
+def test_a_pickle_is_opened_where_one_allows_it_alone(tmp_path: Path, capsys) -> None:
+    words = tokenizer("byte_level", 320)
+    grown = model("llama", len(words))
+    for part in (grown.config, words):
+        part.save_pretrained(tmp_path)
+    torch.save(grown.state_dict(), tmp_path / "pytorch_model.bin")
+    assert codes(tmp_path) == {"cannot_be_loaded": "error"}
+    assert "cannot_be_loaded" not in codes(tmp_path, allow_pickle=True)
+    assert main(["doctor", str(tmp_path)]) == 4
+    assert "stay unread [cannot_be_loaded]. If you trust its author" in capsys.readouterr().out
+    assert main(["doctor", str(tmp_path), "--allow_pickle"]) != 4

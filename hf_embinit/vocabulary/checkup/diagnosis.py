@@ -34,15 +34,19 @@ _SMALL_FILES = (*SMALL_FILES, adapter.WEIGHTS, adapter.ROWS)
 
 @checked
 def doctor(
-    model: nn.Module | FilePath, tokenizer: Tokenizer | None = None, *, trust_remote_code: bool = False
+    model: nn.Module | FilePath,
+    tokenizer: Tokenizer | None = None,
+    *,
+    trust_remote_code: bool = False,
+    allow_pickle: bool = False,
 ) -> list[Finding]:
     """What is wrong with a model and its tokenizer, worst first; empty when nothing was found.
 
     `model` is a model, an adapter's PEFT model, or the folder or Hub id of a checkpoint or an adapter, whose
     tokenizer is its own unless given. Of a folder the files are read, each table by itself, and of a Hub id
     only the files that hold tables; the model is built only where they do not tell enough. Files that cannot
-    be loaded are a finding, too. Changes nothing. Raises `DataNotFoundError` for a Hub id that is not to be
-    had, `InvalidArgumentError` for anything else.
+    be loaded are a finding, too, and so is a pickle without `allow_pickle`. Changes nothing. Raises
+    `DataNotFoundError` for a Hub id that is not to be had, `InvalidArgumentError` for anything else.
     """
     found: list[Finding] = []
     tokenizer = None if tokenizer is None else tokenizer_of(tokenizer)
@@ -57,7 +61,7 @@ def doctor(
         hub_id = None if Path(model).is_dir() else str(model)
         folder = Path(model) if hub_id is None else hub_snapshot(hub_id, _SMALL_FILES)
         tokenizer = _own_tokenizer(folder, found, trust_remote_code) if tokenizer is None else tokenizer
-        case = _case_of_folder(folder, hub_id, tokenizer, found, trust_remote_code)
+        case = _case_of_folder(folder, hub_id, tokenizer, found, trust_remote_code, allow_pickle)
     if case is not None:
         checks: Sequence[Any] = CHECKS if isinstance(case, Case) else adapter.CHECKS
         for check in checks:
@@ -166,7 +170,12 @@ def _own_tokenizer(folder: Path, found: list[Finding], trust_remote_code: bool) 
 
 
 def _case_of_folder(
-    folder: Path, hub_id: str | None, tokenizer: Any, found: list[Finding], trust_remote_code: bool
+    folder: Path,
+    hub_id: str | None,
+    tokenizer: Any,
+    found: list[Finding],
+    trust_remote_code: bool,
+    allow_pickle: bool,
 ) -> Any:
     """The case of a checkpoint or an adapter; None, and a finding, for one that cannot be read."""
     import transformers
@@ -180,8 +189,11 @@ def _case_of_folder(
         files = None if hub_id is None else _fetch(hub_id, folder, config, tables_alone=True)
         case = case_of_files(folder, config, tokenizer, files)
         if case is None and hub_id is not None:
-            _fetch(hub_id, folder, config, tables_alone=False)
-        return case if case is not None else _loaded(folder, config, tokenizer, found, trust_remote_code)
+            _fetch(hub_id, folder, config, tables_alone=False, allow_pickle=allow_pickle)
+        if case is None:
+            code = {"trust_remote_code": trust_remote_code, "use_safetensors": None if allow_pickle else True}
+            case = _loaded(folder, config, tokenizer, found, **code)
+        return case
     except Exception as error:  # whatever is wrong with the files
         line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         message, advice = f"{folder} cannot be loaded: {line}", "Save the model again"
@@ -190,6 +202,9 @@ def _case_of_folder(
         elif is_static_embedding(folder):
             message = f"{folder} holds static embeddings, a table without a model: nothing else was looked at"
             advice = "Give it as vectors=, or to hf-embinit analyze"
+        elif not allow_pickle and "no file named model.safetensors" in line:
+            message = f"{folder} lacks {WEIGHTS} and {INDEX}, and pickles, which can run code, stay unread"
+            advice = "If you trust its author, give allow_pickle=True (hf-embinit doctor --allow_pickle)"
         found.append(Finding("error", "cannot_be_loaded", message, advice))
     return None
 
@@ -207,22 +222,23 @@ def _own_code(what: str) -> tuple[str, str]:
     )
 
 
-def _fetch(hub_id: str, folder: Path, config: Any, *, tables_alone: bool) -> list[str] | None:
+def _fetch(
+    hub_id: str, folder: Path, config: Any, *, tables_alone: bool, allow_pickle: bool = False
+) -> list[str] | None:
     """Puts weights into a snapshot of the Hub; gives the files of a sharded one that hold its tables."""
     index = folder / INDEX
     files = files_of_tables(index, config) if tables_alone and index.is_file() else None
     every = sorted(set(read_weight_map(index).values())) if index.is_file() else [WEIGHTS]
-    hub_snapshot(hub_id, [*_SMALL_FILES, *(files or every)], revision=folder.name)
+    pickles = ["pytorch_model*.bin"] if allow_pickle else []
+    hub_snapshot(hub_id, [*_SMALL_FILES, *(files or every), *pickles], revision=folder.name)
     return files
 
 
-def _loaded(folder: Path, config: Any, tokenizer: Any, found: list[Finding], trust_remote_code: bool) -> Case:
+def _loaded(folder: Path, config: Any, tokenizer: Any, found: list[Finding], **options: Any) -> Case:
     """The case of a folder whose model must be built; tables that loading had to draw become findings."""
     found_class = _class_of(config)
     with quiet_loading():  # what its report would say becomes findings
-        model, told = found_class.from_pretrained(
-            folder, output_loading_info=True, trust_remote_code=trust_remote_code
-        )
+        model, told = found_class.from_pretrained(folder, output_loading_info=True, **options)
     tables = EmbeddingTables(model)
     missing = set(told["missing_keys"])
     for table in tables.own_tables:
