@@ -202,7 +202,11 @@ def _case_of_folder(
         elif is_static_embedding(folder):
             message = f"{folder} holds static embeddings, a table without a model: nothing else was looked at"
             advice = "Give it as vectors=, or to hf-embinit analyze"
-        elif not allow_pickle and "no file named model.safetensors" in line:
+        elif (
+            not allow_pickle
+            and "no file named model.safetensors" in line
+            and (hub_id is not None or next(folder.glob("pytorch_model*.bin"), None))
+        ):
             message = f"{folder} lacks {WEIGHTS} and {INDEX}, and pickles, which can run code, stay unread"
             advice = "If you trust its author, give allow_pickle=True (hf-embinit doctor --allow_pickle)"
         found.append(Finding("error", "cannot_be_loaded", message, advice))
