@@ -163,7 +163,10 @@ def _expand(args: Namespace) -> Answer:
     if args.dry_run:
         return Answer(str(report), report.to_dict())
     save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=args.model)
-    return _saved(str(report), report.to_dict(), args.output_dir)
+    text = str(report)
+    if args.measure and report.shift is None:
+        text += f"\n  --measure measured nothing: {type(model).__name__} gives no distribution over tokens"
+    return _saved(text, report.to_dict(), args.output_dir)
 
 
 def _read_slots(given: list[str] | None) -> Slots | None:

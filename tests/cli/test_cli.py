@@ -17,7 +17,7 @@ from builders.forks import Fork
 from builders.loopback_hub import Client, Hub
 from builders.run_folders import run_folder
 from builders.tiny_tokenizers import tokenizer
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerBase
+from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerBase
 
 import hf_embinit
 from hf_embinit import __main__ as cli
@@ -315,6 +315,16 @@ def test_expand_is_expand_vocabulary(model, tmp_path, capsys) -> None:
         assert (tmp_path / "measured" / file).read_bytes() == (tmp_path / "o" / file).read_bytes()
     code, out, _ = embinit(capsys, "expand", model, "--tokens", "<aragorn>", "--dry_run")
     assert code == 0 and out.startswith("would add 1 tokens by mean")
+
+
+def test_measuring_a_model_without_a_head_says_that_nothing_was_measured(tmp_path, capsys) -> None:
+    words = tokenizer("wordpiece")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    for part in (BertModel(BertConfig(vocab_size=len(words), **sizes)), words):
+        part.save_pretrained(tmp_path / "encoder")
+    flags = ("--tokens", "[tool]", "--measure", "--output_dir", tmp_path / "more")
+    code, said, _ = embinit(capsys, "expand", tmp_path / "encoder", *flags)
+    assert code == 0 and "--measure measured nothing: BertModel gives no distribution over tokens" in said
 
 
 @pytest.mark.filterwarnings("default::hf_embinit.errors.VocabularyWarning")
