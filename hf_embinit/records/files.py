@@ -217,10 +217,10 @@ def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
             "save the model with model.save_pretrained"
         )
     whole = {Path(path).parent for path in listed if path.endswith(".safetensors")}
-    for module in (Path(name).parent for name in names_beside(place) if name.endswith(".bin")):
-        if model / module not in whole:
+    for part in (Path(name).parent for name in names_beside(place) if name.endswith(".bin")):
+        if model / part not in whole:
             raise RunFolderError(
-                f"{place / module} has no safetensors, and pickles are not published: save the model anew "
+                f"{place / part} has no safetensors, and pickles are not published: save the model anew "
                 "with sentence-transformers"
             )
     if not names & {"tokenizer.json", "tokenizer_config.json"}:
