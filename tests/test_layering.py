@@ -106,6 +106,12 @@ def test_a_room_is_entered_by_the_names_that_it_gives() -> None:
     assert not past
 
 
+def test_benchmarks_import_what_there_is() -> None:
+    for path in PACKAGE.parent.glob("tests/benchmarks/*.py"):
+        for module, name in imported(path):
+            assert name is None or hasattr(importlib.import_module(module), name), f"{path.name}: {name}"
+
+
 @pytest.mark.parametrize("package", LAZY)
 def test_lazy_names_are_those_that_type_checkers_see(package: str) -> None:
     module = importlib.import_module(package)

@@ -26,7 +26,7 @@ from hf_embinit.models import (
 from hf_embinit.tasks.classification import encode_texts, preset
 from hf_embinit.tasks.classification_data import load_classification
 from hf_embinit.tasks.encoded import TextCollator, sort_by_length
-from hf_embinit.training.callbacks import LengthGroupedTraining
+from hf_embinit.training.sampler import LengthGroupedTraining
 
 
 class Validation(TrainerCallback):
