@@ -63,7 +63,7 @@ _TOKENIZER = (
     "word_pronunciation.json",
     "word_shape.json",
 )
-_BESIDE = (".jinja", ".json", ".model", ".safetensors", ".txt")
+_ENDINGS = (".jinja", ".json", ".model", ".safetensors", ".txt")
 """Endings of what processors and the modules of sentence-transformers keep, without pickles."""
 _TELLING = (_CONFIG, "tokenizer_config.json")
 """Files that name code, and folders of this machine."""
@@ -192,7 +192,7 @@ def _names(folder: Path) -> list[str]:
     from ..tables import names_beside
 
     names = [*_CHECKPOINT, *_TOKENIZER]
-    names += [name for name in names_beside(folder) if name.endswith(_BESIDE)]
+    names += [name for name in names_beside(folder) if name.endswith(_ENDINGS)]
     if (folder / _INDEX).is_file():
         shards = read_json(folder / _INDEX, error=RunFolderError).get("weight_map")
         shards = sorted(set(map(str, shards.values()))) if isinstance(shards, dict) else []
