@@ -75,7 +75,7 @@ def plot_norms(norms: Mapping[str, tuple[Tensor, Tensor | None]], path: str | os
         ax.set_ylim(bottom=0)
         rho = spearmanr(-x if counts is None else x, y)
         kind = "as long as rare ones" if abs(rho) < _NO_ORDER else "shorter" if rho < 0 else "longer"
-        ax.set_title(f"{short_name(name)}:\nfrequent tokens {kind} (Spearman {rho:+.2f})", fontsize="medium")
+        ax.set_title(f"{short_name(name)}:\nfrequent tokens {kind}\n(Spearman {rho:+.2f})", fontsize="medium")
         ax.set_xlabel(
             "rank by frequency (frequent on the left)"
             if counts is None

@@ -57,7 +57,7 @@ def plot_kl_histograms(
     passing = [name for name, values in kl.items() if float(values.max()) > bound]
     found = f"{' and '.join(passing)} can pass the bound" if passing else "none passes the bound"
     figure.supxlabel(
-        "How far new rows move the model after each prefix, before training. Dotted: the mean. Dashed:\n"
+        "How far new rows move the model after each prefix, before training.\nDotted: the mean. Dashed: "
         f"log(1 + m/n) = {bound:.2g}, which rows at the mean of the n old ones never pass.",
         fontsize="small",
     )

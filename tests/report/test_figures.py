@@ -43,11 +43,11 @@ def test_norms_say_which_tokens_have_the_longer_rows(tmp_path: Path, drawn: list
     plot_norms(spaces, tmp_path / "norms.png")
     titles = [ax.get_title() for ax in drawn[0].axes if ax.get_visible()]
     assert titles[:3] == [
-        "ranked:\nfrequent tokens shorter (Spearman -1.00)",
-        "counted:\nfrequent tokens shorter (Spearman -1.00)",
-        "long:\nfrequent tokens longer (Spearman +1.00)",
+        "ranked:\nfrequent tokens shorter\n(Spearman -1.00)",
+        "counted:\nfrequent tokens shorter\n(Spearman -1.00)",
+        "long:\nfrequent tokens longer\n(Spearman +1.00)",
     ]
-    assert titles[3].startswith("none:\nfrequent tokens as long as rare ones (Spearman ")
+    assert titles[3].startswith("none:\nfrequent tokens as long as rare ones\n(Spearman ")
     assert all("frequent on the left" in ax.get_xlabel() for ax in drawn[0].axes[:4])
     assert "median in each of 20" in drawn[0].get_supxlabel()
 
