@@ -156,7 +156,7 @@ hf-embinit retokenize model gpt2 --output_dir full | --output_dir full is not em
 hf-embinit retokenize model gpt2 --init xavier --output_dir o | makes no rows for another tokenizer
 hf-embinit retokenize model gpt2 --init trans_tokenizer --output_dir o | needs parallel= (--parallel)
 hf-embinit retokenize model gpt2 --init focus --vectors nowhere --output_dir o | model 'nowhere' is not in
-hf-embinit retokenize model gpt2 --init focus --vectors a b c --output_dir o | expected a PretrainedVectors or
+hf-embinit retokenize model gpt2 --init focus --vectors a b c --output_dir o | --vectors got 3 files: give one
 hf-embinit retokenize model gpt2 --init fvt --vectors vectors.txt --output_dir o | 'fvt' reads no vectors=
 hf-embinit retokenize model gpt2 --init omp --donor nowhere --output_dir o | model 'nowhere' is not in the
 hf-embinit retokenize model gpt2 --init align --texts empty.txt --output_dir o | texts= has no text

@@ -61,6 +61,11 @@ def _retokenize(args: Namespace) -> Answer:
     if args.init != "auto":
         check_init(args.init, options)  # what is misspelt ends here, before any work
     read_refinement(args.refine)
+    if args.vectors and len(args.vectors) > 2:
+        raise CommandLineError(
+            f"--vectors got {len(args.vectors)} files: give one for both languages, or two, of "
+            f"the old language and of the new one"
+        )
     new = load_tokenizer(args, other=("new_tokenizer", args.new_tokenizer))
     old = load_tokenizer(args)
     model = load_model(args) if args.refine or args.untie else open_model(args)
@@ -120,10 +125,12 @@ def _explain(args: Namespace) -> Answer:
         shown = ", ".join(f"{weight.token!r} {weight.value:.3f}" for weight in one.weights[: args.most])
         more = len(one.weights) - args.most
         rest = f" and {more} more" if more > 0 else ""
+        rest += ", then scaled to the norm of these rows" if one.scaled else ""
         part = f" ({one.part} rows)" if one.part else ""
         lines.append(f"{one.token!r}{part}: {one.step}{': ' if shown else ''}{shown}{rest}")
         weights = [[weight.token, weight.value] for weight in one.weights]
-        data.append({"token": one.token, "part": one.part, "step": one.step, "weights": weights})
+        told = {"token": one.token, "part": one.part, "step": one.step, "scaled": one.scaled}
+        data.append({**told, "weights": weights})
     return Answer("\n".join(lines), data)
 
 

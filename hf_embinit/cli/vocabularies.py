@@ -65,6 +65,7 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
     from ..vocabulary import merge_adapter
 
     old = model.get_input_embeddings().num_embeddings
+    _check_pickle(args)
     adapted, own = _with_adapter(model, args.adapter), _brings_tokenizer(args.adapter)
     if own and args.tokenizer is None:  # it knows the new tokens
         tokenizer = load_tokenizer(args, other=("the tokenizer of the adapter", args.adapter))
@@ -74,6 +75,19 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
         return old, merge_adapter(adapted, tokenizer), tokenizer
     warn_of_another_tokenizer(model, tokenizer)
     return old, merge_adapter(adapted), tokenizer
+
+
+def _check_pickle(args: Namespace) -> None:
+    """Raises `DataNotFoundError` for an adapter whose weights are a pickle, without `--allow_pickle`."""
+    from peft.utils import SAFETENSORS_WEIGHTS_NAME, WEIGHTS_NAME
+
+    if args.allow_pickle or _has(args.adapter, SAFETENSORS_WEIGHTS_NAME):
+        return
+    if _has(args.adapter, WEIGHTS_NAME):
+        raise DataNotFoundError(
+            f"{args.adapter} has its weights as a pickle, {WEIGHTS_NAME}, which can run code: if you trust "
+            f"its author, give --allow_pickle"
+        )
 
 
 def _with_adapter(model: Any, adapter: str) -> Any:
@@ -107,13 +121,20 @@ def _with_adapter(model: Any, adapter: str) -> Any:
 
 
 def _brings_tokenizer(adapter: str) -> bool:
-    from ..hub import hub_file
     from ..vectors import has_tokenizer
 
+    place = Path(adapter)
+    return has_tokenizer(place) if place.is_dir() else _has(adapter, "tokenizer_config.json")
+
+
+def _has(adapter: str, name: str) -> bool:
+    """Whether an adapter has a file of this name, as far as can be told."""
+    from ..hub import hub_file
+
     if Path(adapter).is_dir():
-        return has_tokenizer(Path(adapter))
+        return Path(adapter, name).is_file()
     with contextlib.suppress(DataNotFoundError):  # not in the cache, and no Hub to ask
-        return hub_file(adapter, "tokenizer_config.json") is not None
+        return hub_file(adapter, name) is not None
     return False
 
 

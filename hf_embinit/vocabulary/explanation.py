@@ -33,6 +33,8 @@ class Explanation:
     step: str
     weights: list[OldToken]
     """The largest first; none for means and draws."""
+    scaled: bool = False
+    """Whether the sum then got the norm that those rows have on weighted average (`row_norm`)."""
 
 
 def explain_tokens(
@@ -64,5 +66,6 @@ def explain_tokens(
             i = new_token(new, token)
             weights = [OldToken(old[w.id] if w.id < len(old) else "", w.value) for w in made.row(i)]
             step = Step(int(made.step[i])).name.lower()
-            found.append(Explanation(new.tokens[i], part, step, weights))
+            scaled = "row_norm" in about and len(weights) > 1
+            found.append(Explanation(new.tokens[i], part, step, weights, scaled))
     return found

@@ -369,6 +369,7 @@ def _report(request: _Request, sides: dict[Side, _Side], moved: MovedIds) -> Rep
     return ReplacementReport(
         **request.to_dict(),
         why=request.why,
+        row_norm=request.row_norm,
         old_num_embeddings=[side.plan.old_num for side in sides.values()],
         new_num_embeddings=[side.plan.new_num for side in sides.values()],
         sides={name: ReplacedSide(s.old, s.new, s.recipe, s.steps) for name, s in sides.items()},

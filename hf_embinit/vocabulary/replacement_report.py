@@ -76,6 +76,8 @@ class ReplacementReport:
     """What the method and the refinement report."""
     refine: list[dict[str, Any]] = field(default_factory=list)
     """Name and options of each refinement."""
+    row_norm: bool = False
+    """Whether sums of several rows got the norm that those have on weighted average."""
 
     @property
     def steps(self) -> dict[str, int]:
@@ -117,7 +119,10 @@ class ReplacementReport:
                 parts["output"] = side.recipe.output
             for part, made in parts.items():
                 path = Path(folder) / coefficients_file(name, part)
-                made.save(path, {"init": self.init, **side.old.to_metadata("old"), "new": side.new.digest})
+                scaled = {"row_norm": "true"} if self.row_norm else {}
+                made.save(
+                    path, {"init": self.init, **scaled, **side.old.to_metadata("old"), "new": side.new.digest}
+                )
                 files.append(path)
         return files
 

@@ -69,6 +69,21 @@ def test_a_chat_template_alone_is_no_tokenizer(trained, tmp_path) -> None:
     assert len(AutoTokenizer.from_pretrained(tmp_path / "merged")) == 320  # the base's
 
 
+def test_merge_opens_a_pickle_only_when_told(trained, tmp_path, capsys) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trained.save_pretrained(tmp_path / "pickled", safe_serialization=False)
+    AutoTokenizer.from_pretrained(tmp_path / "adapter").save_pretrained(tmp_path / "pickled")
+    assert (tmp_path / "pickled" / "adapter_model.bin").is_file()
+    words = ["merge", str(tmp_path / "base"), str(tmp_path / "pickled"), "--output_dir", str(tmp_path / "o")]
+    assert main(words) == 1 and "give --allow_pickle" in capsys.readouterr().err
+    assert not (tmp_path / "o").exists()
+    assert main([*words, "--allow_pickle"]) == 0
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "o").eval()
+    ids = torch.tensor([[320, 5, 321]])
+    assert torch.equal(logits(merged, ids), logits(trained, ids))
+
+
 def test_merge_refuses_what_does_not_fit(trained, tmp_path, capsys) -> None:
     model("gpt2", 300).save_pretrained(tmp_path / "other")
     for base, adapter, said in (
