@@ -14,6 +14,7 @@ from builders.committed_records import (
     committed_records,
     gaps,
     mean_and_interval,
+    multi30k_runs,
     multi30k_scores,
     page_of,
     table_of,
@@ -554,49 +555,48 @@ def test_random_rows_at_a_fifth_and_a_tenth_on_multi30k_are_as_the_page_says():
 
 
 def test_what_vectors_are_ahead_by_at_a_fifth_on_multi30k():
-    def runs(init, scale):
+    def ahead(metric, one, other):
+        """Mean, low and high of `one` - `other`, each an initialiser and a factor."""
+        return mean_and_interval(gaps(scores(metric, *one), scores(metric, *other)))
+
+    def scores(metric, init, scale):
         on_gpu = (init, scale) == ("xavier", 0.2)
-        return translations("multi30k", init, None, frozen=True, scale=scale, gpu=on_gpu)
+        found = multi30k_scores(init, metric, frozen=True, scale=scale, gpu=on_gpu)
+        assert sorted(found) == [1, 2, 3]
+        return found
 
-    def gain(one, other, metric):
-        one, other = runs(*one), runs(*other)
-        assert sorted(one) == sorted(other) == [1, 2, 3]
-        mean, low, high = mean_and_interval(
-            [one[seed]["metrics"][metric] - other[seed]["metrics"][metric] for seed in one]
-        )
-        return low, mean, high
-
-    plain, turned, drawn = ((name, 0.2) for name in ("glove_xavier", "glove_orthogonal", "xavier"))
+    for init in ("glove_xavier", "glove_orthogonal"):
+        precisions = {
+            seed: run["arguments"]["bf16"]
+            for seed, run in multi30k_runs(init, frozen=True, scale=0.2).items()
+        }
+        assert precisions == {1: False, 2: True, 3: True}  # the page says so
     bleu, loss = "test_bleu_tokenized", "validation_loss"
-    low, mean, high = gain(plain, drawn, bleu)
-    said = [f"{mean:.2f} BLEU ({low:.2f} to {high:.2f}) and"]
-    assert low < 0 < high
-    low, mean, high = gain(turned, drawn, bleu)
-    said.append(f"and {mean:.2f} ({low:.2f} to {high:.2f}) on `xavier`, where at factor 1 they are")
-    assert low < 0 < high
-    low, mean, high = gain(plain, drawn, loss)
-    said.append(f"ahead by {-mean:.3f} nats ({-high:.3f} to {-low:.3f}) and")
-    left = [mean]
-    low, mean, high = gain(turned, drawn, loss)
-    said.append(f"and {-mean:.3f} ({-high:.3f} to {-low:.3f}), of")
-    left.append(mean)
-    whole = [gain((name, 1.0), ("xavier", 1.0), loss)[1] for name in ("glove_xavier", "glove_orthogonal")]
-    said.append(f"of {-whole[0]:.3f} and {-whole[1]:.3f}. So")
-    assert all(0.25 < part / all_of_it < 0.4 for part, all_of_it in zip(left, whole, strict=True))
-    ahead = [gain((name, 1.0), ("xavier", 1.0), bleu)[1] for name in ("glove_xavier", "glove_orthogonal")]
-    said.append(f"at factor 1 they are {ahead[0]:.1f} and {ahead[1]:.1f} ahead")
-    low, mean, high = gain(("glove_xavier", 1.0), plain, bleu)
-    said.append(f"They lose {mean:.2f} BLEU ({low:.2f} to {high:.2f}) and")
-    low, mean, high = gain(("glove_orthogonal", 1.0), turned, bleu)
-    said.append(f"and {mean:.2f} ({low:.2f} to {high:.2f}) from factor 1 to a fifth")
-    low, mean, high = gain(turned, plain, bleu)
-    said.append(f"either ({mean:+.2f}, {low:.2f} to {high:.2f})")
-    low, mean, high = gain(turned, plain, loss)
-    said.append(f"`glove_orthogonal` is {-mean:.3f} below ({-high:.3f} to {-low:.3f})")
-    in_bfloat16 = {seed: run["arguments"]["bf16"] for seed, run in runs(*plain).items()}
-    assert in_bfloat16 == {1: False, 2: True, 3: True}
-    for text in said:
-        assert text in pages(), text
+    (plain, turned, drawn), (plain_1, turned_1, drawn_1) = (
+        [(init, scale) for init in ("glove_xavier", "glove_orthogonal", "xavier")] for scale in (0.2, 1.0)
+    )
+    left = [ahead(bleu, one, drawn) for one in (plain, turned)]
+    assert all(low < 0 < high for _, low, high in left)
+    whole = [ahead(bleu, one, drawn_1)[0] for one in (plain_1, turned_1)]
+    assert ahead(bleu, drawn, drawn_1)[0] > max(whole) / 2  # the most of it
+    lower = [ahead(loss, drawn, one) for one in (plain, turned)]
+    lower_1 = [ahead(loss, drawn_1, one)[0] for one in (plain_1, turned_1)]
+    shares = [now[0] / published for now, published in zip(lower, lower_1, strict=True)]
+    assert shares == pytest.approx([1 / 3] * 2, abs=0.05)
+    interval = "{:.3f} nats ({:.3f} to {:.3f}) and {:.3f} ({:.3f} to {:.3f}), of {:.3f} and {:.3f}"
+    lost = [ahead(bleu, *pair) for pair in ((plain_1, plain), (turned_1, turned))]
+    for said in (
+        "`glove_xavier` has {} and `glove_orthogonal` {} there".format(
+            *(with_sd(scores(bleu, *one).values()) for one in (plain, turned))
+        ),
+        "{:.2f} BLEU ({:.2f} to {:.2f}) and {:.2f} ({:.2f} to {:.2f}) on `xavier`".format(*left[0], *left[1]),
+        "at factor 1 they are {:.1f} and {:.1f} ahead; in loss".format(*whole),
+        interval.format(*lower[0], *lower[1], *lower_1),
+        "lose {:.2f} BLEU ({:.2f} to {:.2f}) and {:.2f} ({:.2f} to {:.2f}) from".format(*lost[0], *lost[1]),
+        "({:+.2f}, {:.2f} to {:.2f}), and in loss".format(*ahead(bleu, turned, plain)),
+        "`glove_orthogonal` is {:.3f} below ({:.3f} to {:.3f})".format(*ahead(loss, plain, turned)),
+    ):
+        assert said in pages(), said
 
 
 def lost_by_shortening(
