@@ -56,7 +56,7 @@ hf-embinit init model --init pretrained --vectors corrupt --output_dir o | corru
 hf-embinit init model --init pretrained --vectors nan --output_dir o | the row of token '[UNK]' in 'nan' is
 hf-embinit init model --init pretrained --vectors full --output_dir o | full has no config.json
 hf-embinit init nowhere --init xavier --output_dir o | model 'nowhere' is not in the local cache
-hf-embinit init a/b/c --init xavier --output_dir o | model 'a/b/c' is no name of a Hub repository
+hf-embinit init a/b/c --init xavier --output_dir o | model 'a/b/c': there is no such folder here
 hf-embinit init '' --init xavier --output_dir o | model: '' names nothing
 hf-embinit init model --init xavier --output_dir '' | --output_dir '' is no folder
 hf-embinit init model --init xavier --output_dir full | --output_dir full is not empty

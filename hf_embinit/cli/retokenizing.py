@@ -108,7 +108,7 @@ RETOKENIZE = Command(
 
 
 def _explain_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("model", help="folder that `hf-embinit retokenize` wrote")
+    parser.add_argument("model", help="folder that `hf-embinit retokenize` wrote, or its Hub id")
     parser.add_argument("tokens", nargs="+", help="tokens of its tokenizer: their spelling or their text")
     flag(parser, "side", choices=("source", "target"), help="which of two vocabularies")
     flag(parser, "most", type=int, default=10, metavar="N", help="old tokens shown for each (default: 10)")
@@ -119,7 +119,7 @@ def _explain(args: Namespace) -> Answer:
         raise CommandLineError(f"--most {args.most}: expected a positive integer")
     from ..vocabulary import explain_tokens
 
-    found = explain_tokens(Path(args.model), args.tokens, side=args.side)
+    found = explain_tokens(args.model, args.tokens, side=args.side)
     lines, data = [], list[dict[str, Any]]()
     for one in found:
         shown = ", ".join(f"{weight.token!r} {weight.value:.3f}" for weight in one.weights[: args.most])

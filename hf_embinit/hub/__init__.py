@@ -5,6 +5,7 @@ What to commit is the caller's choice: nothing here knows of runs, models or car
 
 from .access import (
     cache_only,
+    checkpoint_file,
     hub_file,
     hub_is_offline,
     hub_is_reachable,
@@ -25,6 +26,7 @@ __all__ = [
     "add_to_collection",
     "cache_only",
     "check_repo_id",
+    "checkpoint_file",
     "hub_file",
     "hub_is_offline",
     "hub_is_reachable",

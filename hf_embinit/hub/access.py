@@ -15,6 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -128,8 +129,8 @@ def require_hub(what: str, way_out: str) -> None:
     """Raises `DataNotFoundError` if the Hub cannot be used for `what`; `way_out` says what to do instead."""
     problem = hub_problem()
     if problem:
-        more = "" if hub_is_offline() else " With HF_HUB_OFFLINE=1 only the local cache is used."
-        raise DataNotFoundError(f"{what}: {problem}. {way_out}{more}")
+        more = "" if hub_is_offline() else "With HF_HUB_OFFLINE=1 only the local cache is used."
+        raise DataNotFoundError(" ".join(filter(None, (f"{what}: {problem}.", way_out, more))))
 
 
 def request_errors() -> tuple[type[Exception], ...]:
@@ -197,6 +198,19 @@ def hub_file(
     return Path(file)
 
 
+def checkpoint_file(
+    source: str | PathLike[str], filename: str, revision: str | None = None, subfolder: str | None = None
+) -> Path | None:
+    """The path of one file of a folder here or of a Hub repository; None where there is none.
+
+    Raises `DataNotFoundError`.
+    """
+    filename = f"{subfolder}/{filename}" if subfolder else filename
+    if not Path(source).is_dir():
+        return hub_file(str(source), filename, revision=revision)
+    return path if (path := Path(source, filename)).is_file() else None
+
+
 def _ask_hub(download: Any, what: str, way_out: str, **arguments: Any) -> str:
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -211,7 +225,7 @@ def _ask_hub(download: Any, what: str, way_out: str, **arguments: Any) -> str:
 
     if Path(arguments["repo_id"]).is_file():
         raise DataNotFoundError(f"{arguments['repo_id']} is a file: give the folder that it is in")
-    local_only = not hub_is_reachable()
+    local_only, more = not hub_is_reachable(), f" {way_out}".rstrip()
     try:
         with patience():
             return download(**arguments, local_files_only=local_only)
@@ -219,23 +233,25 @@ def _ask_hub(download: Any, what: str, way_out: str, **arguments: Any) -> str:
         raise
     except (LocalEntryNotFoundError, OfflineModeIsEnabled) as error:
         require_hub(f"{what} is not in the local cache", way_out)
-        raise DataNotFoundError(f"{what} could not be downloaded: {error}. {way_out}") from error
+        raise DataNotFoundError(f"{what} could not be downloaded: {error}.{more}") from error
     except GatedRepoError as error:
         raise DataNotFoundError(
-            f"{what} is gated: ask for access on its page, then run `hf auth login`. {way_out}"
+            f"{what} is gated: ask for access on its page, then run `hf auth login`.{more}"
         ) from error
     except RevisionNotFoundError as error:
         raise DataNotFoundError(
-            f"{what} has no revision {arguments.get('revision')!r} on the Hub. {way_out}"
+            f"{what} has no revision {arguments.get('revision')!r} on the Hub.{more}"
         ) from error
     except RepositoryNotFoundError as error:
         raise DataNotFoundError(
-            f"{what} is not on the Hub, or is private (`hf auth login`). {way_out}"
+            f"{what} is not on the Hub, or is private (`hf auth login`).{more}"
         ) from error
     except HFValidationError as error:
-        raise DataNotFoundError(f"{what} is no name of a Hub repository. {way_out}") from error
+        raise DataNotFoundError(
+            f"{what}: there is no such folder here, and a Hub repository has a name like owner/name.{more}"
+        ) from error
     except (HfHubHTTPError, OSError) as error:
-        raise DataNotFoundError(f"{what} could not be downloaded: {error}. {way_out}") from error
+        raise DataNotFoundError(f"{what} could not be downloaded: {error}.{more}") from error
 
 
 def _address(endpoint: str) -> tuple[str, int]:

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +189,10 @@ def tokenizer_names(folder: Path) -> list[str]:
 
 def _names(folder: Path) -> list[str]:
     """The files of a model, its tokenizer, its processor and its modules of sentence-transformers in a
-    folder, with the code that configs name."""
+    folder, with the code that configs name, and what its rows are made of."""
     from ..tables import names_beside
 
-    names = [*_CHECKPOINT, *_TOKENIZER]
+    names = [*_CHECKPOINT, *_TOKENIZER, *sorted(path.name for path in folder.glob(_coefficients()))]
     names += [name for name in names_beside(folder) if name.endswith(_ENDINGS)]
     if (folder / _INDEX).is_file():
         shards = read_json(folder / _INDEX, error=RunFolderError).get("weight_map")
@@ -203,7 +204,14 @@ def _names(folder: Path) -> list[str]:
     return [name for name in dict.fromkeys(names) if (folder / name).is_file()]
 
 
-def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
+def _coefficients() -> str:
+    """Pattern of the files that say what rows were made of."""
+    from ..retokenize import COEFFICIENTS
+
+    return COEFFICIENTS.replace(".", "*.")
+
+
+def _check_complete(folder: Path, model: str, listed: Sequence[str]) -> None:
     """Raises `RunFolderError` when a model cannot be loaded from the files that are listed."""
     from ..tables import names_beside
 
@@ -211,12 +219,16 @@ def _check_complete(folder: Path, model: str, listed: Iterable[str]) -> None:
     names = {path.rpartition("/")[2] for path in listed if path.rpartition("/")[0] == model}
     if _CONFIG not in names:
         raise RunFolderError(f"{place} has no config.json: expected the folder of a saved model")
-    if not any(name.endswith(".safetensors") for name in names):
+    others = _coefficients()
+    weights = [
+        path for path in listed if path.endswith(".safetensors") and not fnmatch(Path(path).name, others)
+    ]
+    if not any(path.rpartition("/")[0] == model for path in weights):
         raise RunFolderError(
             f"{place} has no model.safetensors, and pickles are not published: "
             "save the model with model.save_pretrained"
         )
-    whole = {Path(path).parent for path in listed if path.endswith(".safetensors")}
+    whole = {Path(path).parent for path in weights}
     for part in (Path(name).parent for name in names_beside(place) if name.endswith(".bin")):
         if model / part not in whole:
             raise RunFolderError(

@@ -20,7 +20,7 @@ from . import (  # they register their methods
 )
 from .alignment import AlignmentCounts, count_alignments
 from .chain import piece_means
-from .coefficients import Coefficients, Step, Weight
+from .coefficients import COEFFICIENTS, Coefficients, Step, Weight, coefficients_file
 from .context import Recipe, RetokenizeContext
 from .overlap import SIBLINGS, Match, overlap_map, role_map
 from .parallel import Pair, read_parallel
@@ -31,6 +31,7 @@ from .solving import solve
 from .texts import TokenTexts
 
 __all__ = [
+    "COEFFICIENTS",
     "SIBLINGS",
     "AlignmentCounts",
     "Body",
@@ -44,6 +45,7 @@ __all__ = [
     "TokenTexts",
     "Weight",
     "bias_of_table",
+    "coefficients_file",
     "count_alignments",
     "distillation",
     "from_donor",

@@ -20,6 +20,8 @@ from ..disk import check_file, writing
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..files import replaced_files
 
+COEFFICIENTS = "embinit_coefficients.safetensors"
+"""Name of the file with the coefficients beside a checkpoint; a side and `output` come before its ending."""
 _BLOCK_ENTRIES = 2**22
 """Numbers that a product holds at a time beside its result: 16 MiB in float32. Memory of 128 MiB is given
 back to the system after each block, which takes longer than the product."""
@@ -298,3 +300,10 @@ def _sums(rows: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor) -> Te
     return torch.nn.functional.embedding_bag(
         indices, rows, offsets, mode="sum", per_sample_weights=weights, include_last_offset=True
     )
+
+
+def coefficients_file(side: str = "shared", part: str = "") -> str:
+    """The name of the file with the coefficients of one vocabulary."""
+    stem, dot, ending = COEFFICIENTS.partition(".")
+    names = [stem, *([side] if side != "shared" else []), *([part] if part else [])]
+    return "_".join(names) + dot + ending

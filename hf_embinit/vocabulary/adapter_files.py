@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..foreign import read_json, reading
-from ..hub import hub_file
+from ..hub import checkpoint_file
 from ..manifest import row_ids, side_of
 from ..tables import Side
 
@@ -71,16 +71,6 @@ def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int
     return sizes
 
 
-def file_of(
-    adapter: str | PathLike[str], name: str, revision: str | None, subfolder: str | None
-) -> Path | None:
-    """The path of one of an adapter's files; None where there is none."""
-    name = f"{subfolder}/{name}" if subfolder else name
-    if not Path(adapter).is_dir():
-        return hub_file(str(adapter), name, revision=revision)
-    return path if (path := Path(adapter, name)).is_file() else None
-
-
 def read_vocabulary(
     adapter: str | PathLike[str], revision: str | None, subfolder: str | None
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -93,13 +83,13 @@ def read_vocabulary(
     way_out = "Save it with its vocabulary: hf_embinit.save_vocabulary(model, folder)."
     files: list[Path] = []
     for name in (MANIFEST, ROWS):
-        path = file_of(adapter, name, revision, subfolder)
+        path = checkpoint_file(adapter, name, revision, subfolder)
         if path is None and files:
             raise InvalidArgumentError(f"{where} has {MANIFEST} and no {name}: it is not complete")
         if path is None:
             raise DataNotFoundError(f"{where} has no {name}: this adapter came without its rows. {way_out}")
         files.append(path)
-    config = file_of(adapter, "adapter_config.json", revision, subfolder)
+    config = checkpoint_file(adapter, "adapter_config.json", revision, subfolder)
     if config is None:
         raise DataNotFoundError(f"{where} has no adapter_config.json: give an adapter that PEFT has saved")
     if HINT not in read_json(config, error=InvalidArgumentError):
@@ -108,7 +98,8 @@ def read_vocabulary(
             f"that adapter's model has not grown, else call hf_embinit.save_vocabulary(model, folder) again"
         )
     weights = [
-        file_of(adapter, f"adapter_model.{ending}", revision, subfolder) for ending in ("safetensors", "bin")
+        checkpoint_file(adapter, f"adapter_model.{ending}", revision, subfolder)
+        for ending in ("safetensors", "bin")
     ]
     if not any(weights):
         raise DataNotFoundError(

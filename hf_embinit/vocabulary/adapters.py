@@ -23,12 +23,12 @@ from transformers import PreTrainedModel, TrainerCallback
 from ..arguments import FilePath, checked
 from ..errors import EmbinitError, InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..foreign import reason
+from ..hub import checkpoint_file
 from ..manifest import read_manifest
 from ..tables import EmbeddingTables, RowsOf, Side, unwrap
 from .adapter_files import (
     HINT,
     MANIFEST,
-    file_of,
     read_vocabulary,
     sizes_at,
 )
@@ -280,7 +280,7 @@ def check_nothing_left_out(
     from peft import get_peft_model_state_dict
     from safetensors import safe_open
 
-    file = file_of(adapter, "adapter_model.safetensors", revision, subfolder)
+    file = checkpoint_file(adapter, "adapter_model.safetensors", revision, subfolder)
     if file is None:
         return
     with safe_open(file, "pt") as stored:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ..arguments import FilePath
 from ..errors import DataNotFoundError, InvalidArgumentError
-from ..hub import load_pretrained_tokenizer
-from ..retokenize import Coefficients, Step, TokenTexts
+from ..hub import checkpoint_file, load_pretrained_tokenizer
+from ..retokenize import Coefficients, Step, TokenTexts, coefficients_file
 from ..tokens import Side
-from .replacement_report import coefficients_file, new_token
+from .replacement_report import new_token
 
 
 class OldToken(NamedTuple):
@@ -38,29 +39,36 @@ class Explanation:
 
 
 def explain_tokens(
-    folder: Path, tokens: Sequence[str | int], *, side: Side | None = None
+    model: FilePath, tokens: Sequence[str | int], *, side: Side | None = None
 ) -> list[Explanation]:
-    """What the rows of `tokens` are made of in a folder that `hf-embinit retokenize` wrote.
+    """What the rows of `tokens` are made of in a folder that `hf-embinit retokenize` wrote, or in the Hub
+    repository that it was published as.
 
-    Raises `DataNotFoundError` for a folder without coefficients, `InvalidArgumentError` for a token that its
+    Raises `DataNotFoundError` for a model without coefficients, `InvalidArgumentError` for a token that its
     tokenizer does not have, and for a tokenizer that has changed since.
     """
+
+    def files_of(name: Side) -> dict[str, Path | None]:
+        return {part: checkpoint_file(model, coefficients_file(name, part)) for part in ("", "output")}
+
     name: Side = "shared" if side is None else side
-    if side is None and (folder / coefficients_file("source")).is_file():
+    files = files_of(name)
+    if side is None and files[""] is None:
         name = "source"
-    files = {part: folder / coefficients_file(name, part) for part in ("", "output")}
-    if not files[""].is_file():
+        files = files_of(name)
+    if files[""] is None:
         raise DataNotFoundError(
-            f"{folder} has no {files[''].name}: expected a folder that `hf-embinit retokenize` wrote"
+            f"{model} has no {coefficients_file()}: expected a folder that `hf-embinit retokenize` wrote, or "
+            f"the Hub id that it was published as"
         )
-    new = TokenTexts(load_pretrained_tokenizer(str(folder), f"the tokenizer of {folder}"), name)
+    new = TokenTexts(load_pretrained_tokenizer(str(model), f"the tokenizer of {model}"), name)
     found = []
     for part, file in files.items():
-        if not file.is_file():
+        if file is None:
             continue
         made, about = Coefficients.load(file)
         if about.get("new") != new.digest:
-            raise InvalidArgumentError(f"the tokenizer in {folder} is not the one that {file.name} is of")
+            raise InvalidArgumentError(f"the tokenizer in {model} is not the one that {file.name} is of")
         old = json.loads(about["old_tokens"])
         for token in tokens:
             i = new_token(new, token)

@@ -150,6 +150,7 @@ class _Request:
     def to_dict(self) -> dict[str, Any]:
         """What a report and a manifest say of it."""
         said: dict[str, Any] = {"init": self.record.name, "seed": self.seed, "options": dict(self.options)}
+        said["row_norm"] = self.row_norm
         if self.refinements:
             said["refine"] = [{"init": one.name, "options": options} for one, options in self.refinements]
         return said
@@ -369,7 +370,6 @@ def _report(request: _Request, sides: dict[Side, _Side], moved: MovedIds) -> Rep
     return ReplacementReport(
         **request.to_dict(),
         why=request.why,
-        row_norm=request.row_norm,
         old_num_embeddings=[side.plan.old_num for side in sides.values()],
         new_num_embeddings=[side.plan.new_num for side in sides.values()],
         sides={name: ReplacedSide(s.old, s.new, s.recipe, s.steps) for name, s in sides.items()},

@@ -10,10 +10,7 @@ from ..arguments import FilePath, checked
 from ..disk import writing
 from ..display import printable
 from ..errors import InvalidArgumentError
-from ..retokenize import Coefficients, Recipe, TokenTexts
-
-COEFFICIENTS = "embinit_coefficients.safetensors"
-"""Name of the file with the coefficients beside a checkpoint; a side and `output` come before its ending."""
+from ..retokenize import Coefficients, Recipe, TokenTexts, coefficients_file
 
 _SHOWN = 5
 
@@ -133,6 +130,7 @@ class ReplacementReport:
             "why": self.why,
             "seed": self.seed,
             "options": self.options,
+            "row_norm": self.row_norm,
             "refine": self.refine,
             "rows": [self.old_num_embeddings, self.new_num_embeddings],
             "steps": {name: side.steps for name, side in self.sides.items()},
@@ -155,10 +153,3 @@ class ReplacementReport:
             lines.append(f"  {name}: {old} -> {new}")
         lines += [f"  {printable(note)}" for note in self.notes]
         return "\n".join(lines)
-
-
-def coefficients_file(side: str = "shared", part: str = "") -> str:
-    """The name of the file with the coefficients of one vocabulary."""
-    stem, dot, ending = COEFFICIENTS.partition(".")
-    names = [stem, *([side] if side != "shared" else []), *([part] if part else [])]
-    return "_".join(names) + dot + ending

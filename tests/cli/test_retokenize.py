@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from builders.command_line import embinit, save_bert
+from builders.loopback_hub import Client, Hub
 from builders.retokenizing import word_tokenizer
 from builders.tiny_tokenizers import model, tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 import hf_embinit
+from hf_embinit.errors import RunFolderError
 
 
 @pytest.fixture
@@ -60,6 +62,28 @@ def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.Capture
     assert embinit(capsys, "retokenize", folder / "model", folder / "new", *flags)[0] == 0
     lines = embinit(capsys, "explain", folder / "scaled", word, "<pad>")[1].splitlines()
     assert [line.endswith(", then scaled to the norm of these rows") for line in lines] == [True, False]
+    assert [hf_embinit.read_manifest(folder / out)[-1]["row_norm"] for out in ("out", "scaled")] == [
+        False,
+        True,
+    ]
+
+
+def test_a_published_checkpoint_is_explained_as_its_folder_is(
+    folder: Path, hub: Hub, writer: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ["--untie", "--option", "output_pooling=first", "--init", "fvt", "--output_dir", folder / "out"]
+    assert embinit(capsys, "retokenize", folder / "model", folder / "new", *flags)[0] == 0
+    (folder / "out" / "pytorch_model.bin").write_bytes(b"")  # pickles stay at home
+    code = "import hf_embinit; hf_embinit.publish(folder, 'user/other')"
+    writer.run(code, folder=str(folder / "out"))
+    names = {"embinit_coefficients.safetensors", "embinit_coefficients_output.safetensors"}
+    assert names < set(hub.repository("user/other").files())
+    here = embinit(capsys, "explain", folder / "out", "dog", "<pad>", "--json")[1]
+    code = "from hf_embinit.__main__ import main; main(['explain', model, 'dog', '<pad>', '--json'])"
+    assert writer.run(code, model="user/other") == here
+    (folder / "out" / "model.safetensors").unlink()  # coefficients are no weights
+    with pytest.raises(RunFolderError, match=r"has no model\.safetensors"):
+        hf_embinit.publish(folder / "out", "user/other")
 
 
 @pytest.mark.parametrize(

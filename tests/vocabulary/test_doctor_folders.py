@@ -155,6 +155,12 @@ BROKEN = [
 ]
 
 
+def test_what_no_check_can_read_is_told_once(tmp_path: Path) -> None:
+    edit(saved(tmp_path) / "config.json", embinit={"a": 1})
+    (found,) = doctor(tmp_path)
+    assert found.code == "unsupported" and "config.embinit of" in found.message
+
+
 @pytest.mark.parametrize(
     ("damage", "code", "severity"), BROKEN, ids=[f"{b[0].__name__} {b[1]}" for b in BROKEN]
 )

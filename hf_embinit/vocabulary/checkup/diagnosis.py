@@ -66,6 +66,7 @@ def doctor(
         checks: Sequence[Any] = CHECKS if isinstance(case, Case) else adapter.CHECKS
         for check in checks:
             found += _findings(check, case)
+    found = list(dict.fromkeys(found))  # what several checks cannot read is told once
     return sorted(found, key=lambda finding: SEVERITIES.index(finding.severity))
 
 
