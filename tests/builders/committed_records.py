@@ -62,14 +62,19 @@ def translations(
     positions: str = "sinusoidal",
     scale: float = 1.0,
     gpu: bool = False,
+    bf16: bool = True,
 ) -> dict[int, dict]:
-    """The runs of words that differ in their seed alone, by seed; of Multi30k those of the paper's length."""
+    """The runs of words that differ in their seed alone, by seed; of Multi30k those of the paper's length, on
+    a CPU of one precision."""
     found: dict[int, dict] = {}
     for name, record in committed_records().items():
         given = record["arguments"]
         if f"reproduce/runs/translate/{dataset}-words-" not in name or record["init"] != init:
             continue
-        if dataset == "multi30k" and (given["num_train_epochs"], given["max_steps"]) != (20, -1):
+        if dataset == "multi30k" and (
+            (given["num_train_epochs"], given["max_steps"]) != (20, -1)
+            or (not gpu and given["bf16"] is not bf16)
+        ):
             continue
         asked = (options, frozen, positions, scale, gpu)
         has = (
