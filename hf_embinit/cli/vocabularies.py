@@ -170,6 +170,9 @@ def _doctor_flags(parser: ArgumentParser) -> None:
         help="with --fix: refill the rows of these findings instead, such as equal_rows or under_trained",
     )
     flag(parser, "init", metavar="NAME", help="with --fix: initialiser of the rows (default: mean)")
+    flag(
+        parser, "vectors", help="with --fix: vectors for initialisers that read them, such as pretrained_map"
+    )
     add_link_flag(parser)
     add_options(parser, "initialiser")
 
@@ -180,7 +183,7 @@ def _doctor(args: Namespace) -> Answer:
         check_output(args.fix, "--fix")
     if args.link and args.fix is None:
         raise CommandLineError("--link is for what --fix writes: give --fix FOLDER, too")
-    for name in ("refill", "init", "option") if args.fix is None else ():
+    for name in ("refill", "init", "vectors", "option") if args.fix is None else ():
         if getattr(args, name):
             raise CommandLineError(f"--{name} says how --fix refills rows: give --fix FOLDER, too")
     from ..rows import check_init
@@ -200,7 +203,8 @@ def _doctor(args: Namespace) -> Answer:
             )
         chosen = _chosen(found, args.refill)
         model, tokenizer = open_model(args), load_tokenizer(args, required=False)
-        data["repaired"] = repair(model, tokenizer, init=init, findings=chosen, seed=args.seed, **options)
+        how = {"init": init, "seed": args.seed, "vectors": args.vectors, **options}
+        data["repaired"] = repair(model, tokenizer, findings=chosen, **how)
         save_checkpoint(model, args.fix, tokenizer, link=args.link, beside=args.model)
         lines.append(f"refilled {len(data['repaired'])} rows, saved: {args.fix}")
     codes = {"error": 4, "warning": 3}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -290,6 +291,26 @@ def test_repair_refills_what_is_broken_and_records_it() -> None:
     for rows in ([320], [-1], [True], ["a"]):
         with pytest.raises(InvalidArgumentError, match="rows has"):
             repair(m, t, rows=rows)
+
+
+def test_repair_from_vectors(tmp_path: Path) -> None:
+    m, t = healthy()
+    table, file = m.transformer.wte.weight.data, tmp_path / "v.txt"
+    before = table.clone()
+    words = {i: token[1:] for token, i in t.get_vocab().items() if token[0] == "Ġ" and token[1:].isalpha()}
+    lost = min(words)  # the vectors are the table's own rows
+    file.write_text(
+        "".join(f"{word} {' '.join(map(str, before[i].tolist()))}\n" for i, word in words.items())
+    )
+    table[lost] = 0
+    with pytest.raises(InvalidArgumentError, match="init 'mean' uses no vectors"):
+        repair(m, t, vectors=file)
+    with pytest.raises(InvalidArgumentError, match="needs vectors="):
+        repair(m, t, init="pretrained_map")
+    assert repair(m, t, init="pretrained_map", vectors=file) == [lost]
+    assert torch.cosine_similarity(table[lost], before[lost], dim=0) > 0.9
+    (source,) = {entry["source"]["name"] for entry in read_manifest(m)[-1]["tables"]}
+    assert source.endswith("v.txt")
 
 
 def test_only_the_table_that_is_broken_is_refilled() -> None:

@@ -79,6 +79,7 @@ def repair(
     *,
     findings: Sequence[Finding] | None = None,
     seed: Seed = 0,
+    vectors: Any = None,
     **options: Any,
 ) -> list[int]:
     """Refills rows by an initialiser for new rows, in place, and records it; gives their ids.
@@ -87,12 +88,13 @@ def repair(
     are the findings of `doctor` whose rows hold nothing: zero, NaN or infinite ones (`finding.refill`). Rows
     that are equal, far from all others or as near to the mean unused row as unused ones may be meant so, and
     trained ones may be among them: give their findings, and an `init` that tells rows apart (`mean_cov`). A
-    table that was never loaded has nothing to be refilled by. Other rows stay bit for bit. Raises
+    table that was never loaded has nothing to be refilled by. `vectors` are for an `init` that reads
+    pre-trained ones, as `load_vectors` takes them (`pretrained_map`). Other rows stay bit for bit. Raises
     `InvalidArgumentError` for rows that the model lacks, and for `rows` beside `findings`.
     """
     tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
     wanted = _wanted(tables, model, tokenizer, rows, findings)
-    request = RowRequest(init, seed, options, tokenizer, tokenizer)
+    request = RowRequest(init, seed, options, tokenizer, tokenizer, vectors=vectors)
     plan = tables.plan()
     made: list[RowsOf] = []
     for ids in dict.fromkeys(wanted.values()):
