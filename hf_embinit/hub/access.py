@@ -181,9 +181,13 @@ def hub_file(
     It is read from the cache when the Hub is out of reach. Raises `DataNotFoundError`, whose message
     ends with `way_out`.
     """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import RemoteEntryNotFoundError
+    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError, RemoteEntryNotFoundError
 
+    if not hub_is_reachable():
+        with contextlib.suppress(HFValidationError):  # told below
+            if try_to_load_from_cache(repo_id, filename, revision=revision) is _CACHED_NO_EXIST:
+                return None  # as the Hub has answered before
     try:
         file = _ask_hub(
             hf_hub_download,

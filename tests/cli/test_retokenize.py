@@ -68,22 +68,29 @@ def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.Capture
     ]
 
 
+@pytest.mark.parametrize("flags", [[], ["--untie", "--option", "output_pooling=first"]])
 def test_a_published_checkpoint_is_explained_as_its_folder_is(
-    folder: Path, hub: Hub, writer: Client, capsys: pytest.CaptureFixture[str]
+    flags: list[str], folder: Path, hub: Hub, writer: Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    flags = ["--untie", "--option", "output_pooling=first", "--init", "fvt", "--output_dir", folder / "out"]
-    assert embinit(capsys, "retokenize", folder / "model", folder / "new", *flags)[0] == 0
-    (folder / "out" / "pytorch_model.bin").write_bytes(b"")  # pickles stay at home
-    code = "import hf_embinit; hf_embinit.publish(folder, 'user/other')"
-    writer.run(code, folder=str(folder / "out"))
-    names = {"embinit_coefficients.safetensors", "embinit_coefficients_output.safetensors"}
-    assert names < set(hub.repository("user/other").files())
-    here = embinit(capsys, "explain", folder / "out", "dog", "<pad>", "--json")[1]
-    code = "from hf_embinit.__main__ import main; main(['explain', model, 'dog', '<pad>', '--json'])"
-    assert writer.run(code, model="user/other") == here
-    (folder / "out" / "model.safetensors").unlink()  # coefficients are no weights
+    out, repo_id = folder / "out", "user/untied" if flags else "user/tied"
+    words = [folder / "model", folder / "new", "--init", "fvt", "--output_dir", out, *flags]
+    assert embinit(capsys, "retokenize", *words)[0] == 0
+    writer.run("import hf_embinit; hf_embinit.publish(out, repo_id)", out=str(out), repo_id=repo_id)
+    made = {path.name for path in out.glob("embinit_*")}
+    assert len(made) == (2 if flags else 1) and made < set(hub.repository(repo_id).files())
+    here = embinit(capsys, "explain", out, "dog", "<pad>", "--json")[1]
+    code = f"from hf_embinit.__main__ import main; main(['explain', '{repo_id}', 'dog', '<pad>', '--json'])"
+    assert writer.run(code) == here
+    offline = "from huggingface_hub import constants; constants.HF_HUB_OFFLINE = True\n"
+    assert writer.run(f"{offline}{code}; constants.HF_HUB_OFFLINE = False") == here
+
+
+def test_coefficients_are_no_weights(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = folder / "out"
+    assert embinit(capsys, "retokenize", folder / "model", folder / "new", "--output_dir", out)[0] == 0
+    (out / "model.safetensors").unlink()
     with pytest.raises(RunFolderError, match=r"has no model\.safetensors"):
-        hf_embinit.publish(folder / "out", "user/other")
+        hf_embinit.publish(out, "user/other")
 
 
 @pytest.mark.parametrize(
