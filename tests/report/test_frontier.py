@@ -214,6 +214,10 @@ INTERVALS = {
         "+1.80 on a random turn (0.95 to 2.66)": "rotary-1 - random-1",
         "+0.02 BLEU (-1.27 to 1.31)": "emptied-0.5 - glove_xavier-0.5",
         "4.7 BLEU above frozen random (3.5 to 5.9)": "glove_xavier-1 - xavier-1",
+        "+0.93 BLEU, -1.04 to 2.90": "glove-1 - xavier-1",
+        "3.76 BLEU above raw vectors (2.63 to 4.88)": "glove_xavier-1 - glove-1",
+        "`glove_orthogonal` 4.05 above them (2.82 to 5.28)": "emptied-1 - glove-1",
+        "on the positions, 3.31 (2.17 to 4.45)": "anti-1 - glove-1",
         "`glove_orthogonal` 5.0 (3.4 to 6.5)": "emptied-1 - xavier-1",
     },
     ("Multi30k, frozen", "Val. loss"): {
@@ -225,6 +229,8 @@ INTERVALS = {
         "0.095 nats lower than with added sines (0.066 to 0.124)": "rotary-1 - glove_xavier-1",
         "-0.008 nats (-0.016 to 0.001)": "emptied-0.5 - glove_xavier-0.5",
         "-0.009 nats (-0.020 to 0.002)": "emptied-1 - glove_xavier-1",
+        "0.154 nats lower (0.129 to 0.180;": "glove-1 - xavier-1",
+        "0.100 nats below them (0.090 to 0.110)": "glove_xavier-1 - glove-1",
     },
     ("Multi30k, trained", "BLEU"): {
         "+0.35 BLEU on `glove_xavier` (-1.54 to 2.24)": "emptied-0.5 - glove_xavier-0.5",
