@@ -129,12 +129,10 @@ def _brings_tokenizer(adapter: str) -> bool:
 
 def _has(adapter: str, name: str) -> bool:
     """Whether an adapter has a file of this name, as far as can be told."""
-    from ..hub import hub_file
+    from ..hub import checkpoint_file
 
-    if Path(adapter).is_dir():
-        return Path(adapter, name).is_file()
     with contextlib.suppress(DataNotFoundError):  # not in the cache, and no Hub to ask
-        return hub_file(adapter, name) is not None
+        return checkpoint_file(adapter, name) is not None
     return False
 
 
