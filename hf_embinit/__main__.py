@@ -7,6 +7,7 @@ import copy
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import warnings
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(str(UnknownNameError(kind, argv[0], COMMANDS)))
         return BAD_COMMAND_LINE
     if unknown := _unknown_flag(parser, argv):
-        _complain(str(unknown))
+        _complain(unknown)
         return BAD_COMMAND_LINE
     try:
         args = parser.parse_args(argv)
@@ -119,18 +120,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _unknown_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> UnknownNameError | None:
-    """What is wrong with the first flag of a command line that its command does not have."""
+def _unknown_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str | None:
+    """What is wrong with the first word of a command line that reads as a flag and is none of its command's."""
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     if not argv or argv[0] not in commands.choices or argv[0] == "train":  # `train` hands its words on
         return None
     flags = commands.choices[argv[0]]._option_string_actions
     words = argv[1 : argv.index("--")] if "--" in argv else argv[1:]
+    before = ""
     for word in words:
         name = word.split("=")[0]
-        if name.startswith("--") and " " not in word and name not in flags:
+        if name in flags:
+            before = name
+        elif " " in word or not re.match(r"-[^\d.]", word):  # a value, or a negative number
+            continue
+        elif before and not re.match(r"--[A-Za-z]", word):
+            value = shlex.quote(word)
+            several = "; several go into a --tokens_file" if before == "--tokens" else ""
+            return f"{before} {value}: write {before}={value}, since it begins like a flag{several}"
+        else:
             usual = [flag for flag in flags if flag.startswith("--") and "-" not in flag[2:]]
-            return UnknownNameError(f"flag of `hf-embinit {argv[0]}`", name, usual)
+            return str(UnknownNameError(f"flag of `hf-embinit {argv[0]}`", name, usual))
     return None
 
 

@@ -22,6 +22,9 @@ hf-embinit lst | Unknown command 'lst'. Did you mean: list
 hf-embinit --colour | Unknown flag before a command '--colour'
 hf-embinit list --colour | Unknown flag of `hf-embinit list` '--colour'. Available: --help
 hf-embinit expand model --tokns a | '--tokns'. Did you mean: --tokens
+hf-embinit expand full --tokens '-->' --output_dir o | --tokens '-->': write --tokens='-->', since it begins
+hf-embinit expand full --tokens -x --output_dir o | --tokens -x: write --tokens=-x
+hf-embinit list -x | Unknown flag of `hf-embinit list` '-x'
 hf-embinit completion fish | invalid choice: 'fish' (choose from 'bash', 'zsh')
 hf-embinit site full --output_dir o | the following arguments are required: --sources
 hf-embinit site full --sources vectors.txt --output_dir o | no run's results.json below 'full'
