@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _unknown_flag(parser: argparse.ArgumentParser, argv: Sequence[str]) -> str | None:
-    """What is wrong with the first word of a command line that reads as a flag and is none of its command's."""
+    """What is wrong with the first word that reads as a flag and is none of its command's."""
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     if not argv or argv[0] not in commands.choices or argv[0] == "train":  # `train` hands its words on
         return None

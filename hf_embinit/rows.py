@@ -223,7 +223,10 @@ class _Maker:
                 raise InvalidArgumentError(f"overrides names {token!r}, which is none of the new tokens")
             position = positions[token]
             one = context.only(position, self._generator(f"{table.name} override", ids[position]))
-            rows[position], _ = self._call(record, one, table, options)
+            try:
+                rows[position], _ = self._call(record, one, table, options)
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"{(one.texts or [token])[0]!r}: {error}") from error
         if context.padding_row is not None:
             rows[context.padding_row] = 0.0
         old = 0 if context.existing is None else len(context.existing)

@@ -335,7 +335,10 @@ def _plan(
         slot = None if filler is None else old_tokens[i]
         if i in request.others:
             record, options = request.others[i]
-            source = pieces(record, [token], options)[0]
+            try:
+                source = pieces(record, [token], options)[0]
+            except InvalidArgumentError as error:
+                raise InvalidArgumentError(f"{token!r}: {error}") from error
             plans.append(TokenPlan(token, i, i < old_rows, record.name, source, slot))
         else:
             plans.append(TokenPlan(token, i, i < old_rows, request.init, shared[token], slot))

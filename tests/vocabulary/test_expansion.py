@@ -288,6 +288,12 @@ def test_a_dry_run_changes_nothing_and_says_what_would_be_done() -> None:
         (NEW, {"init": "copy", "of": "no such token"}, InvalidArgumentError, "is not one old token"),
         (NEW, {"init": "mean", "scale": 2.0}, InvalidArgumentError, "has no option 'scale'"),
         (NEW, {"overrides": {"other": "zeros"}}, InvalidArgumentError, "none of the new tokens"),
+        (
+            NEW,
+            {"overrides": {NEW[0]: ("copy", "no such token")}},
+            InvalidArgumentError,
+            rf"'{NEW[0]}': of='no such token' is not one old token",
+        ),
         (NEW, {"overrides": {NEW[0]: ("mean", "king")}}, InvalidArgumentError, "has no option"),
         (
             NEW,
