@@ -226,7 +226,7 @@ class _Maker:
             try:
                 rows[position], _ = self._call(record, one, table, options)
             except InvalidArgumentError as error:
-                raise InvalidArgumentError(f"{(one.texts or [token])[0]!r}: {error}") from error
+                raise InvalidArgumentError(f"{(one.texts or [str(token)])[0]!r}: {error}") from error
         if context.padding_row is not None:
             rows[context.padding_row] = 0.0
         old = 0 if context.existing is None else len(context.existing)
