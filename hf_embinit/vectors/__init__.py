@@ -5,7 +5,7 @@ What a row is made of them is decided in `hf_embinit.initializers`; no model is 
 
 from __future__ import annotations
 
-from .checkpoints import read_embedding_table, read_weight_map
+from .checkpoints import read_embedding_table, read_pickle, read_weight_map
 from .files import is_fasttext, read_vectors, write_vectors
 from .glove import train_glove
 from .pretrained_vectors import PretrainedVectors, rows_digest
@@ -24,6 +24,7 @@ __all__ = [
     "is_static_embedding",
     "load_vectors",
     "read_embedding_table",
+    "read_pickle",
     "read_vectors",
     "read_weight_map",
     "rows_digest",

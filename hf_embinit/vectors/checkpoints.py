@@ -186,7 +186,7 @@ class _Pickles:
 
     def tensor(self, name: str) -> Tensor:
         path = self.path_of(self.files[name])
-        tensor = _load_pickle(path).get(name)
+        tensor = read_pickle(path).get(name)
         if not isinstance(tensor, Tensor):
             raise VectorFileError(f"{path} has no tensor {name!r}.")
         return tensor
@@ -213,7 +213,7 @@ def _open_weights(place: _Place, where: str, allow_pickle: bool) -> _Safetensors
         if index.is_file() and not (folder / _PICKLE).is_file():
             return _Pickles(read_weight_map(index), path_of)
         if (single := fetch(_PICKLE)) is not None:
-            tensors = _load_pickle(single)
+            tensors = read_pickle(single)
             return _Pickles({name: _PICKLE for name in tensors if isinstance(name, str)}, path_of)
     elif place.commit is not None or index.is_file() or (folder / _PICKLE).is_file():
         raise InvalidArgumentError(
@@ -223,7 +223,8 @@ def _open_weights(place: _Place, where: str, allow_pickle: bool) -> _Safetensors
     raise DataNotFoundError(f"{where} has neither {_SAFETENSORS} nor {_PICKLE}.")
 
 
-def _load_pickle(path: Path) -> dict[str, Tensor]:
+def read_pickle(path: Path) -> dict[str, Tensor]:
+    """The tensors of a pickle of tensors alone. Raises `VectorFileError` for anything else."""
     with reading(f"{path}, as a pickle of tensors alone,"):
         try:
             tensors = torch.load(path, map_location="cpu", weights_only=True, mmap=True)

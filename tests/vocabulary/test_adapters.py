@@ -554,8 +554,9 @@ def test_an_adapter_on_the_hub(hub, writer, adapter) -> None:
     grown.add_tokens(NEW)
     grown.save_pretrained(folder / "tokenizer")
     code = """
-import torch, hf_embinit
+import os, shutil, torch, hf_embinit
 from huggingface_hub import HfApi
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from hf_embinit.__main__ import main
 api = HfApi()
@@ -571,6 +572,16 @@ with torch.no_grad():
     assert main(["merge", folder + "/base", "user/adapter", "--output_dir", folder + "/merged"]) == 0
     torch.testing.assert_close(load("merged")(input_ids=ids).logits, expected, atol=1e-5, rtol=1e-4)
     assert len(AutoTokenizer.from_pretrained(folder + "/merged")) == 322  # that of the adapter
+    shutil.copytree(folder + "/adapter", folder + "/pickled")
+    weights = folder + "/pickled/adapter_model.safetensors"
+    torch.save(load_file(weights), folder + "/pickled/adapter_model.bin")
+    os.remove(weights)
+    api.create_repo("user/pickled")
+    api.upload_folder(repo_id="user/pickled", folder_path=folder + "/pickled")
+    words = ["merge", folder + "/base", "user/pickled", "--output_dir", folder + "/unpickled"]
+    assert main(words) == 1
+    assert main([*words, "--allow_pickle"]) == 0
+    assert torch.equal(load("unpickled")(input_ids=ids).logits, load("merged")(input_ids=ids).logits)
 try:
     hf_embinit.load_adapter(load("base"), "user/absent")
 except hf_embinit.EmbinitError as error:

@@ -323,6 +323,30 @@ def test_an_adapter_that_lacks_a_file_is_an_error(tmp_path, capsys) -> None:
     assert "adapter_weights_missing" not in {f.code for f in doctor(pickled.parent)}
 
 
+def test_what_was_trained_is_looked_at(tmp_path, capsys) -> None:
+    folder, _ = adapter(tmp_path, carried=True)
+    file = folder / "adapter_model.safetensors"
+    weights = load_file(file)
+    (head,) = (name for name in weights if name.endswith("lm_head.token_adapter.trainable_tokens_delta"))
+    weights[head][1] = 0
+    save_file(weights, file)
+    (found,) = (f for f in doctor(folder) if f.code == "rows_of_zeros")
+    assert found.severity == "warning" and f"1 of 2 rows of tokens in {head}" in found.message
+    weights[head][1, 3] = float("nan")
+    save_file(weights, file)
+    (found,) = (f for f in doctor(folder) if f.code in ("rows_of_zeros", "adapter_not_finite"))
+    assert found.severity == "error" and found.message.endswith(f"have NaN or infinite entries: {head}")
+    assert main(["doctor", str(folder)]) == 4
+    assert f"1 of {len(weights)} tensors" in capsys.readouterr().out
+    file.unlink()
+    torch.save(weights, folder / "adapter_model.bin")
+    codes = {f.code: f.severity for f in doctor(folder)}
+    assert codes == {"adapter_unread": "note", "adapter_not_served": "note"}
+    assert found.code in {f.code for f in doctor(folder, allow_pickle=True)}
+    (folder / "adapter_model.bin").write_bytes(b"no pickle")
+    assert [f.code for f in doctor(folder, allow_pickle=True)] == ["cannot_be_loaded"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"trainable_token_indices": 7}'])
 def test_damaged_adapters_are_findings(content, tmp_path) -> None:
     folder, _ = adapter(tmp_path, carried=False)
@@ -359,6 +383,7 @@ except InvalidArgumentError as error:
 else:
     raise AssertionError("a part was saved")
 assert main(["doctor", "user/pickled"]) == 0
+assert main(["doctor", "user/pickled", "--allow_pickle"]) == 4  # an entry of the pickle
 with contextlib.redirect_stderr(io.StringIO()) as problem:
     print(main(["doctor", "user/good"]), main(["doctor", "user/adapter"]), main(["doctor", "user/none"]))
 assert "user/none" in problem.getvalue() and "Traceback" not in problem.getvalue()
@@ -370,7 +395,10 @@ def test_hub_ids(hub, writer, tmp_path) -> None:
     folder, _ = adapter(tmp_path / "adapters", carried=True)
     edit(folder / "adapter_config.json", base_model_name_or_path="user/good")
     shutil.copytree(folder, tmp_path / "pickled")
-    (tmp_path / "pickled" / "adapter_model.safetensors").rename(tmp_path / "pickled" / "adapter_model.bin")
+    weights = load_file(tmp_path / "pickled" / "adapter_model.safetensors")
+    (tmp_path / "pickled" / "adapter_model.safetensors").unlink()
+    weights["base_model.model.lm_head.token_adapter.trainable_tokens_delta"][0, 0] = torch.nan
+    torch.save(weights, tmp_path / "pickled" / "adapter_model.bin")
     m = model("llama", 320)
     m.save_pretrained(tmp_path / "sharded", max_shard_size="3KB")
     tokenizer("byte_level").save_pretrained(tmp_path / "sharded")

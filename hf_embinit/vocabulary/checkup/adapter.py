@@ -1,4 +1,4 @@
-"""Checks of an adapter's folder: whether it fits its base, and whether a server can load it."""
+"""Checks of an adapter's folder: whether it is whole, fits its base, and can be loaded by a server."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from ...errors import EmbinitError
 from ...foreign import read_json
 from ...hub import load_pretrained
 from ...manifest import read_manifest
+from ...tables import StoredTensor, read_shard
+from ...vectors import read_pickle
 from ..adapter_files import MANIFEST, ROWS, sizes_at
-from .case import Stored
-from .finding import Finding
+from .finding import SHOWN, Finding
 
 WEIGHTS, PICKLE = "adapter_model.safetensors", "adapter_model.bin"
 """The files that PEFT reads an adapter from: one of them."""
 _TABLES = ("embed_tokens", "lm_head", "wte", "word_embeddings", "shared", "embed_in", "embed_out")
+_TRAINED_ROWS = "trainable_tokens_delta"
+"""What PEFT calls the rows of `trainable_token_indices`."""
 
 
 @dataclass
@@ -37,16 +42,25 @@ class AdapterCase:
     """Ids whose rows it trains."""
     highest: int
     """The highest id of the tokenizer beside it; -1 without one."""
+    tensors: dict[str, Tensor | StoredTensor]
+    """What was trained, by name."""
     has_weights: bool
     """Whether the adapter itself is there, and not its configuration alone."""
+    is_unread: bool
+    """Whether its weights are a pickle, and stay unread."""
     has_rows: bool
     """Whether the rows that go with `manifest` are there."""
 
 
-def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
+def adapter_case(folder: Path, tokenizer: Any, allow_pickle: bool) -> AdapterCase:
     """Reads an adapter's folder. Raises `EmbinitError` for files that are damaged."""
     config = read_json(folder / "adapter_config.json")
-    stored = Stored.of_adapter(folder)
+    has_weights, has_pickle = (folder / WEIGHTS).is_file(), (folder / PICKLE).is_file()
+    tensors: dict[str, Tensor | StoredTensor] = {}
+    if has_weights:
+        tensors.update((tensor.name, tensor) for tensor in read_shard(folder / WEIGHTS).tensors)
+    elif has_pickle and allow_pickle:
+        tensors.update((k, v) for k, v in read_pickle(folder / PICKLE).items() if isinstance(v, Tensor))
     base = str(config.get("base_model_name_or_path") or "")
     rows, events = None, []
     try:
@@ -67,12 +81,14 @@ def adapter_case(folder: Path, tokenizer: Any) -> AdapterCase:
         manifest=read_json(folder / MANIFEST) if (folder / MANIFEST).is_file() else None,
         stored_rows={
             name: tensor.shape[0]
-            for name, tensor in stored.tensors.items()
+            for name, tensor in tensors.items()
             if len(tensor.shape) == 2 and name.endswith(".weight") and name.split(".")[-2] in _TABLES
         },
         trained=sorted({i for group in groups for i in group if isinstance(i, int)}),
         highest=max(tokenizer.get_vocab().values(), default=-1) if tokenizer is not None else -1,
-        has_weights=any((folder / name).is_file() for name in (WEIGHTS, PICKLE)),
+        tensors=tensors,
+        has_weights=has_weights or has_pickle,
+        is_unread=has_pickle and not has_weights and not allow_pickle,
         has_rows=(folder / ROWS).is_file(),
     )
 
@@ -85,6 +101,44 @@ def weights_are_missing(case: AdapterCase) -> Iterator[Finding]:
             "adapter_weights_missing",
             f"{case.name} has an adapter_config.json, but neither {WEIGHTS} nor {PICKLE}",
             "Copy them from where the adapter was trained, or save it again: model.save_pretrained(folder)",
+        )
+
+
+def weights_are_a_pickle(case: AdapterCase) -> Iterator[Finding]:
+    """Nothing is known of weights that stay unread."""
+    if case.is_unread:
+        yield Finding(
+            "note",
+            "adapter_unread",
+            f"the weights of {case.name} are a pickle, {PICKLE}, which can run code: they were not read",
+            "If you trust its author, give allow_pickle=True (hf-embinit doctor --allow_pickle)",
+        )
+
+
+def weights_are_broken(case: AdapterCase) -> Iterator[Finding]:
+    """Tensors that are not finite, and trained rows of tokens that are zero."""
+    broken: list[str] = []
+    for name, there in case.tensors.items():
+        if isinstance(there, StoredTensor) and not there.is_plain:
+            continue
+        tensor = there.read() if isinstance(there, StoredTensor) else there
+        if not tensor.isfinite().all():
+            broken.append(name)
+        elif name.endswith(_TRAINED_ROWS) and (zero := int((tensor == 0).all(-1).sum())):
+            yield Finding(
+                "warning",
+                "rows_of_zeros",
+                f"{zero} of {len(tensor)} rows of tokens in {name} of {case.name} are zero",
+                "Fill new rows before they are trained: hf_embinit.patch(model), or expand_vocabulary",
+            )
+    if broken:
+        named = ", ".join(broken[:SHOWN]) + (" ..." if len(broken) > SHOWN else "")
+        yield Finding(
+            "error",
+            "adapter_not_finite",
+            f"{len(broken)} of {len(case.tensors)} tensors of {case.name} have NaN or infinite entries: "
+            f"{named}",
+            "Its training diverged: take an earlier checkpoint, or train again with a lower learning rate",
         )
 
 
@@ -170,6 +224,8 @@ def servers_leave_rows_out(case: AdapterCase) -> Iterator[Finding]:
 
 CHECKS = [
     weights_are_missing,
+    weights_are_a_pickle,
+    weights_are_broken,
     vocabulary_is_incomplete,
     base_is_missing,
     base_has_another_size,

@@ -20,7 +20,6 @@ from ...tables import (
     Table,
     checkpoint_of,
     read_checkpoint_files,
-    read_shard,
     unusable_rows,
 )
 from ...vectors import read_weight_map
@@ -43,12 +42,6 @@ class Stored:
             return cls(read_checkpoint_files(folder, files).tensors)
         except NoSafetensorsError:
             return None
-
-    @classmethod
-    def of_adapter(cls, folder: Path) -> Stored:
-        """Reads the header of an adapter's file, if there. Raises `VectorFileError` for a damaged one."""
-        file = folder / "adapter_model.safetensors"
-        return cls({tensor.name: tensor for tensor in read_shard(file).tensors} if file.is_file() else {})
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of one tensor."""

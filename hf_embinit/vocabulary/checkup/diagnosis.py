@@ -187,7 +187,7 @@ def _case_of_folder(
         if (folder / "adapter_config.json").is_file() and not (folder / "config.json").is_file():
             if hub_id is not None and not (folder / adapter.WEIGHTS).is_file():
                 hub_snapshot(hub_id, [*_SMALL_FILES, adapter.PICKLE], revision=folder.name)
-            return adapter.adapter_case(folder, tokenizer)
+            return adapter.adapter_case(folder, tokenizer, allow_pickle)
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code)
         files = None if hub_id is None else _fetch(hub_id, folder, config, tables_alone=True)
         case = case_of_files(folder, config, tokenizer, files)
