@@ -45,7 +45,7 @@ def events_with(config: PretrainedConfig, event: str, **fields: Any) -> list[dic
         raise InvalidArgumentError(
             f"config.embinit is {type(events).__name__}, expected the list of its events"
         )
-    return [*(events or []), {"event": event, **_plain(fields), "version": package_version()}]
+    return [*(events or []), {"event": event, **plain_json(fields), "version": package_version()}]
 
 
 def row_ids(rows: Sequence[Any]) -> list[int]:
@@ -163,8 +163,12 @@ def _is_row_or_span(value: Any) -> bool:
 
 def _is_event(value: Any) -> bool:
     """Whether a value has the form of an event: tables are objects, rows, counts and ids are numbers."""
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
         return False
+    if value["event"] in ("resize", "expand_vocabulary"):
+        rows = value.get("rows")
+        if not isinstance(rows, (list, tuple)) or len(rows) != 2 or not all(type(n) is int for n in rows):
+            return False
     tables, tokens = value.get("tables") or [], value.get("tokens") or {}
     if not isinstance(tables, (list, tuple)) or not isinstance(tokens, dict):
         return False
@@ -192,16 +196,16 @@ def package_version() -> str:
         return "unknown"
 
 
-def _plain(value: Any) -> Any:
+def plain_json(value: Any) -> Any:
     """`value` as JSON holds it."""
     if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain_json(v) for k, v in value.items()}
     if isinstance(value, (list, tuple, set, frozenset, range)):
-        return [_plain(v) for v in value]
+        return [plain_json(v) for v in value]
     if value is None or isinstance(value, (str, bool, int)):
         return value
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else str(value)
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain_json(value.tolist())
     return str(value)

@@ -78,17 +78,15 @@ class DataArguments(TestFileArguments):
 def defaults(known: Namespace) -> dict[str, Any]:
     """What a data set brings along, and when to evaluate and save."""
     dataset, init = ALIASES.get(known.dataset, known.dataset), training.chosen_init(known) or "kept"
-    folder = training.default_folder("language_model", dataset, known.model, init, seed=known.seed)
+    parts = (dataset, known.model, known.tokenizer, init)
+    folder = training.default_folder("language_model", *parts, seed=known.seed)
     when = {**training.every_epoch(), **training.BY_LOSS, "prediction_loss_only": True}
     if known.twin_seeds:
         folder, when = "-".join([folder, "twins", *map(str, known.twin_seeds)]), training.at_steps()
     if known.reinitialize_embeddings:
         when["data_seed"] = known.seed + 1  # not the order that the model was trained in
-    return {
-        **preset(dataset, known.model, new_embeddings=init != "kept"),
-        **when,
-        "output_dir": folder,
-    }
+    usual = preset(dataset, known.model, new_embeddings=init != "kept")
+    return {**usual, **when, "output_dir": folder}
 
 
 def main() -> None:

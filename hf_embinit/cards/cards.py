@@ -78,6 +78,7 @@ def render_card(
         one_line(record.arguments[k])
         for k in ("source_lang", "target_lang", "language")
         if record.arguments.get(k)
+        and (k != "language" or hub_id or record.tokenizer == "words")  # else unread
     ]
     data = ModelCardData(
         language=sorted(set(languages)) or None,

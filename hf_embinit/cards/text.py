@@ -228,9 +228,9 @@ def _count(parameters: int) -> str:
 
 
 def _pretrained(record: RunRecord) -> str | None:
-    """The trained model that was taken apart and went on from there."""
-    task, model = task_of(record.task, record.metrics), record.arguments.get("model", "vanilla")
-    return model if task is not None and task.takes_models_apart and model not in task.models else None
+    """The trained model that a run went on from."""
+    task, model = task_of(record.task, record.metrics), record.arguments.get("model") or "vanilla"
+    return model if task is not None and model not in task.models else None
 
 
 def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | None) -> str:
@@ -252,7 +252,16 @@ def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | 
         text += f"{task}{between}. Its embeddings were initialized by {markdown_code(record.init)}"
     else:
         text += f"{task}. It started from {markdown_code(base_name(start))}"
-        text += f", changed by {markdown_code(record.init)}" if record.init != "none" else ""
+        init = markdown_code(record.init)
+        of_task = task_of(record.task, record.metrics)
+        if of_task is not None and of_task.takes_models_apart:
+            text += f", changed by {init}" if record.init != "none" else ""
+        else:
+            text += (
+                ", its embeddings kept"
+                if record.init == "kept"
+                else f", its embeddings initialized by {init}"
+            )
     if initialized_at:
         text += f"; the model as it was before the first step is in {initialized_at}"
     return text + "."
@@ -334,14 +343,21 @@ def limits(record: RunRecord) -> list[str]:
         f"Scored on {cell(base_name(record.dataset))} alone; how it does on other text is not measured.",
     ]
     for split, name in (("validation", "max_eval_samples"), ("test", "max_predict_samples")):
-        if record.arguments.get(name) and any(metric.startswith(split) for metric in record.metrics):
-            limits.append(f"Of the {split} set the first {record.arguments[name]} samples were scored.")
-    cut = {k: record.arguments.get(k) for k in ("max_train_samples", "max_steps")}
-    if cut["max_train_samples"]:
-        limits.append(f"Trained on {cut['max_train_samples']} samples, not on the whole training set.")
-    if cut["max_steps"] and cut["max_steps"] > 0:
-        limits.append(f"Stopped after {cut['max_steps']} steps.")
+        scored = any(metric.startswith(split) for metric in record.metrics)
+        if (most := record.arguments.get(name)) and scored and _was_cut(record, split, most):
+            limits.append(f"Of the {split} set the first {most} samples were scored.")
+    most, steps = record.arguments.get("max_train_samples"), record.arguments.get("max_steps")
+    if most and _was_cut(record, "train", most):
+        limits.append(f"Trained on {most} samples, not on the whole training set.")
+    if steps and steps > 0:
+        limits.append(f"Stopped after {steps} steps.")
     return limits
+
+
+def _was_cut(record: RunRecord, split: str, most: int) -> bool:
+    """Whether a limit was reached in a split, or, of matched and mismatched ones, in each part of it."""
+    rows = [about.get("rows", most) for name, about in record.data.items() if name.startswith(split)]
+    return max(rows, default=most) >= most
 
 
 def license_text(license: str | None) -> str:

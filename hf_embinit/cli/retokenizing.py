@@ -126,11 +126,14 @@ def _explain(args: Namespace) -> Answer:
         more = len(one.weights) - args.most
         rest = f" and {more} more" if more > 0 else ""
         rest += ", then scaled to the norm of these rows" if one.scaled else ""
+        if one.refined:
+            whose = "its output row " if one.step in ("copied", "overlap") and not one.part else ""
+            rest += f", {whose}then changed by {one.refined}"
         part = f" ({one.part} rows)" if one.part else ""
         lines.append(f"{one.token!r}{part}: {one.step}{': ' if shown else ''}{shown}{rest}")
         weights = [[weight.token, weight.value] for weight in one.weights]
         told = {"token": one.token, "part": one.part, "step": one.step, "scaled": one.scaled}
-        data.append({**told, "weights": weights})
+        data.append({**told, "refined": one.refined, "weights": weights})
     return Answer("\n".join(lines), data)
 
 

@@ -58,7 +58,8 @@ def patched(
     re-initialised, save padding rows that tokens reach which `tokenizer` gets after the loading. TRL's
     `clone_chat_template` fills the padding rows that its tokens land on and gives none of its dummy tokens to
     PEFT. Afterwards, after an exception too, transformers is as it was and nothing of the patch is left on
-    the models; other threads never see it.
+    the models; other threads never see it. A part that is resized by itself (`model.encoder`) records it in
+    its own configuration, where `read_manifest(model.encoder)` finds it; under `patch(model)` the whole does.
     """
     request = Request(init, tokenizer_of(tokenizer), seed, shrink, options)
     _enter()

@@ -205,8 +205,8 @@ def only_side(tables: EmbeddingTables) -> Side:
     sides = {t.side for t in tables.tables}
     if len(sides) > 1:
         raise UnsupportedModelError(
-            f"{type(tables.model).__name__} has two vocabularies: resize the embeddings "
-            f"of its encoder or decoder, or use EmbeddingTables(model).resize(..., side='source' or 'target')"
+            f"{type(tables.model).__name__} has two vocabularies: call resize_token_embeddings of the part "
+            f"that is to grow, such as model.get_encoder() or model.decoder"
         )
     return next(iter(sides))
 

@@ -40,6 +40,7 @@ def has_vector(space: Tensor) -> Tensor:
 
 def loaded(spec: Any, **options: Any) -> PretrainedVectors:
     """`load_vectors(spec)`, without rows that have NaN or infinite entries, of which a warning tells."""
+    check("vectors", spec, PretrainedVectors | FilePath)
     vectors = load_vectors(spec, **options)
     finite = torch.isfinite(vectors.matrix).all(1)
     if bool(finite.all()):
@@ -222,8 +223,13 @@ def own_space(context: RetokenizeContext, method: str, **settings: Any) -> Tenso
     tokenizer splits them."""
     if context.vectors is not None:
         return token_vectors(context.new, loaded(context.vectors))
+    if context.texts is None and context.parallel is None:
+        raise InvalidArgumentError(
+            f"init {method!r} needs vectors= (--vectors), a file of vectors of the new language, or texts= "
+            f"(--texts), text in it to train some on"
+        )
     if context.texts is None:
-        context.require("vectors" if context.parallel is None else "texts", method)
+        context.require("texts", method)
     return glove_of_ids(
         context.new.split(list(context.texts or ())), len(context.new), context.seed, **settings
     )

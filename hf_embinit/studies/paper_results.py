@@ -12,13 +12,21 @@ from ..tasks import task_of
 from .scores import field_value
 from .study import RUN_PREFIX, Cell, Study, list_studies, load_study
 
-_SETTINGS = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "d_model", "num_layers")
-"""Arguments in which a run must agree with the paper's."""
+_USUAL = {
+    "label_smoothing_factor": 0.0,
+    "weight_decay": 0.0,
+    "gradient_accumulation_steps": 1,
+    "generation_num_beams": 1,
+}
+"""Settings of the papers that neither a task nor a preset names."""
+_SCORED_BY = ("per_device_eval_batch_size",)
+"""Settings that change no number of a paper."""
 _LIMITS = ("max_train_samples", "max_eval_samples", "max_predict_samples")
 _FILES = ("train_file", "validation_file", "test_file")
 _ORDINARY = {
     "freeze_embeddings": (None, False),
     "position_encoding": (None, "sinusoidal"),
+    "position_scale": (None, 1),
     "surgery": (None,),
     "donor": (None,),
 }
@@ -71,9 +79,11 @@ def other_settings(record: RunRecord) -> list[str]:
         return []
     preset = task.preset(record.dataset, arguments.get("model") or "vanilla", record.tokenizer)
     differences = [
-        f"{key} {arguments[key]:g} instead of {preset[key]:g}"
-        for key in _SETTINGS
-        if None not in (arguments.get(key), preset.get(key)) and float(arguments[key]) != float(preset[key])
+        f"{key} {_shown(arguments[key])} instead of {_shown(usual)}"
+        for key, usual in {**preset, **task.settings, **_USUAL, **preset}.items()
+        if key not in (*_ORDINARY, *_SCORED_BY)  # which belong to the cell, or to no score
+        and None not in (arguments.get(key), usual)
+        and _plain(arguments[key]) != _plain(usual)
     ]
     others = (*_LIMITS, *_FILES, "vectors", "target_vectors")
     differences += [f"{key} {arguments[key]}" for key in others if arguments.get(key)]
@@ -98,6 +108,10 @@ def _same(arguments: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
         _plain(value) == _plain(ours.get(key)) and not str(value).startswith(RUN_PREFIX)
         for key, value in arguments.items()
     )
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from ..arguments import FilePath, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..foreign import reading
 from ..hub import hub_snapshot, load_pretrained, model_class
-from ..vectors import read_weight_map
+from ..vectors import is_static_embedding, read_weight_map
 from .beside import SMALL_FILES, module_patterns
 from .embedding_tables import EmbeddingTables
 from .meta_models import meta_model
@@ -85,6 +85,11 @@ def open_checkpoint(
         raise InvalidArgumentError(f"revision={revision!r} was given, but {name!r} is a folder")
     if (folder / "adapter_config.json").is_file():
         raise InvalidArgumentError(f"{name} is an adapter, not a model: merge it into its base first")
+    if is_static_embedding(folder):
+        raise InvalidArgumentError(
+            f"{name} holds static embeddings, a table without a model: give it as vectors= (--vectors), or "
+            f"to hf-embinit analyze"
+        )
     config = load_pretrained(AutoConfig, str(folder), f"model {name!r}", trust_remote_code=trust_remote_code)
     found = model_class(config)
     if hasattr(found, "from_config"):  # an Auto class: of a registered model, or one with code of its own

@@ -10,6 +10,7 @@ from ..errors import InvalidArgumentError
 from ..hub import load_pretrained
 from ..tables import EmbeddingTables
 from .data import find_folder
+from .lengths import longest_input
 from .tokenizers import find_tokenizer
 
 
@@ -75,8 +76,8 @@ def own_tokenizer(model: str, given: str | None, texts: list[str], **settings: A
 def check_fits(model: PreTrainedModel, tokenizer: Any, block_size: int) -> None:
     """Raises `InvalidArgumentError` when blocks are longer than the positions of `model`, or when it has
     fewer rows than `tokenizer` has tokens."""
-    positions = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    if block_size < 2 or (positions and 0 < positions < block_size):
+    positions = longest_input(model)
+    if block_size < 2 or (positions is not None and positions < block_size):
         raise InvalidArgumentError(
             f"--block_size {block_size}: give a length from 2 to the {positions or 'number of'} "
             "positions of the model"

@@ -9,6 +9,7 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained, load_pretrained_tokenizer
 from .data import find_model
+from .lengths import longest_input
 
 
 def load_pretrained_classifier(
@@ -57,8 +58,8 @@ def load_pretrained_classifier(
 
 def check_length(model: PreTrainedModel, max_length: int) -> None:
     """Raises `InvalidArgumentError` when `max_length` is more than the model has positions."""
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is not None and 0 < positions < max_length:
+    positions = longest_input(model)
+    if positions is not None and positions < max_length:
         raise InvalidArgumentError(
             f"--max_length {max_length} is more than the {positions} positions of the model; give no more"
         )

@@ -8,6 +8,7 @@ import hashlib
 import json
 import logging
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ def load_file(path: str | Path) -> Dataset:
     text in both; an empty field is null.
     """
     from datasets import load_dataset
+    from pandas.errors import ParserWarning
 
     path = Path(path)
     if not path.is_file():
@@ -66,7 +68,7 @@ def load_file(path: str | Path) -> Dataset:
         raise InvalidArgumentError(f"the data file {str(path)!r} is empty")
     options: dict[str, Any] = {}
     if FORMATS[path.suffix] == "csv":
-        options = {"keep_default_na": False, "na_values": [""]}
+        options = {"keep_default_na": False, "na_values": [""], "index_col": False}
     if path.suffix == ".tsv":
         options |= {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     if path.suffix == ".txt":
@@ -75,11 +77,15 @@ def load_file(path: str | Path) -> Dataset:
     level = log.level
     log.setLevel(logging.CRITICAL)  # it prints the traceback of what is raised
     try:
-        data = load_dataset(FORMATS[path.suffix], data_files={"data": str(path)}, split="data", **options)
+        with warnings.catch_warnings():  # of rows with more fields than the header, which would be cut
+            warnings.simplefilter("error", ParserWarning)
+            data = load_dataset(FORMATS[path.suffix], data_files={"data": str(path)}, split="data", **options)
         data.data.validate(full=True)  # JSON is not decoded before a text is read
         return data
     except Exception as error:  # datasets wraps what the parser says in its own type
-        cause = error.__cause__ or error
+        cause: object = error.__cause__ or error
+        if isinstance(cause, ParserWarning):
+            cause = "a row has more fields than the header; a text with a comma stands in quotation marks"
         raise InvalidArgumentError(f"{str(path)!r} is not a valid {path.suffix} file: {cause}") from error
     finally:
         log.setLevel(level)

@@ -235,19 +235,22 @@ def run_main(main: Callable[[], None]) -> None:
 
 
 _IN_NAME = {"dataset", "task", "model", "tokenizer", "init", "inits", "surgery", "seed", "twin_seeds"}
-_IN_NAME |= {"output_dir", "reinitialize_embeddings"}
+_IN_NAME |= {"output_dir"}
 """Flags that a default `--output_dir` names, or that change with it."""
 
 
 def _folder(folder: str, given: Mapping[str, Any], usual: Mapping[str, Any]) -> str:
     """A default `--output_dir`, with a digest of the flags that differ from their defaults.
 
-    Flags that are in its name do not count. Runs with other settings so get other folders.
+    Flags that are in its name do not count, but for paths and Hub ids, of which the last part alone is there.
+    Runs with other settings so get other folders.
     """
     changed = {
         name: str(value)
         for name, value in given.items()
-        if name not in _IN_NAME | NO_EFFECT and str(value) != str(usual.get(name))
+        if name not in NO_EFFECT
+        and str(value) != str(usual.get(name))
+        and (name not in _IN_NAME or ("/" in str(value) and name != "output_dir"))
     }
     if not changed:
         return folder

@@ -224,3 +224,5 @@ def _warn(report: dict, where: str) -> None:
     header = report["header"]
     if header and report["lines"] - (report["format"] == "text") < header[0]:
         logger.warning("%s: the header says %d rows, the file has fewer", where, header[0])
+    elif header and report["lines"] - (report["format"] == "text") > header[0]:
+        logger.warning("%s: the header says %d rows, the file has more", where, header[0])

@@ -61,13 +61,19 @@ def sizes_at(events: list[Any], of_base: list[Any], name: str) -> dict[Side, int
             f"checkpoint that the adapter was made on"
         )
     sizes: dict[Side, int] = {}
-    for event in events[len(of_base) :]:
-        if event["event"] not in _GROWTH or event["rows"][1] < event["rows"][0]:
+    later = events[len(of_base) :]
+    grown = grown_ids(later)
+    for event in later:
+        side = side_of(event)
+        if event["event"] == "repair" and {*event["rows"]} <= grown.get(side, set()):
+            continue  # rows that come with the adapter
+        shrunk = event["event"] in _GROWTH and event["rows"][1] < sizes.get(side, event["rows"][0])
+        if event["event"] not in _GROWTH or shrunk:
             raise InvalidArgumentError(
                 f"the model of {name} was changed by {event['event']!r} after its checkpoint: save that "
                 f"model and give it as base"
             )
-        sizes.setdefault(side_of(event), event["rows"][0])
+        sizes.setdefault(side, event["rows"][0])
     return sizes
 
 

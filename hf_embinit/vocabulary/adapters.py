@@ -40,6 +40,7 @@ from .carried_rows import (
     save_from_one_process,
     tables_of,
     ties_of,
+    warn_of_untold_rows,
     wrapped,
 )
 from .old_rows import check_old_rows
@@ -107,12 +108,13 @@ def _refuse_misspelt(options: Iterable[str]) -> None:
 @checked
 def carry_vocabulary(model: PeftModel) -> None:
     """Makes every later `model.save_pretrained(folder)` write the vocabulary beside each adapter, also beside
-    those that are added later.
+    those that are added later. Warns of rows that transformers' own resize made, which leaves no event.
 
     Raises `UnsupportedModelError` for a head that is trained twice, which PEFT trains and then cannot run:
     TRL's `chat_template_path` makes one of a model whose tables are tied."""
     base = unwrap(model)
     _refuse_a_head_trained_twice(base)
+    warn_of_untold_rows(base)
     for config in model.peft_config.values():
         carry_by_config(config, base)
     remember_whole(base)

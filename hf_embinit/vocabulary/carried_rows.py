@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
+from huggingface_hub import try_to_load_from_cache
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -19,6 +20,7 @@ from ..arguments import FilePath, checked
 from ..disk import writing
 from ..errors import UnsupportedModelError, VocabularyWarning
 from ..files import replaced_files
+from ..foreign import read_json
 from ..manifest import package_version, read_manifest
 from ..tables import EmbeddingTables, Side, Table, is_partitioned, is_sharded, unwrap
 from .adapter_files import MANIFEST, ROWS, grown_ids, leave_hint, rows_told
@@ -78,6 +80,30 @@ def vocabulary_of(base: PreTrainedModel) -> tuple[dict[str, Tensor], dict[str, A
     manifest = {"version": package_version(), "events": events, "sides": sides, "tables": described}
     manifest["tied"] = ties_of(tables)
     return tensors, manifest
+
+
+def warn_of_untold_rows(base: PreTrainedModel) -> None:
+    """Warns where a model has more rows than the checkpoint that it is of, and no event tells of them."""
+    name = str(getattr(base, "name_or_path", "") or "")
+    if grown_ids(read_manifest(base)) or not name:
+        return
+    file: Any = Path(name, "config.json")
+    if not file.is_file():
+        file = try_to_load_from_cache(name, "config.json") if name.count("/") < 2 else None
+    if not isinstance(file, (str, Path)):
+        return
+    saved = read_json(Path(file))
+    sizes = [one.get("vocab_size") for one in (saved, saved.get("text_config")) if isinstance(one, dict)]
+    before = next((size for size in sizes if isinstance(size, int)), None)
+    rows = max(table.num_embeddings for table in bare_tables(base).tables)
+    if before is not None and rows > before:
+        warnings.warn(
+            f"the model has {rows} rows, its checkpoint {name} has {before}, and config.embinit tells of no "
+            f"new ones, so that they are not saved beside the adapter: grow the model by "
+            f"hf_embinit.patch or expand_vocabulary, or save it and train the adapter on what was saved",
+            VocabularyWarning,
+            stacklevel=4,
+        )
 
 
 _WHOLE: WeakKeyDictionary[PreTrainedModel, tuple[dict[str, Tensor], dict[str, Any]]] = WeakKeyDictionary()

@@ -15,6 +15,9 @@ from ..retokenize import Coefficients, Step, TokenTexts, coefficients_file
 from ..tokens import Side
 from .replacement_report import new_token
 
+_OF_ALL_OUTPUT_ROWS = "first_piece_shares"
+"""The refinement that changes output rows of tokens which have their old input rows, too."""
+
 
 class OldToken(NamedTuple):
     """One old token in a sum."""
@@ -36,6 +39,9 @@ class Explanation:
     """The largest first; none for means and draws."""
     scaled: bool = False
     """Whether the sum then got the norm that those rows have on weighted average (`row_norm`)."""
+    refined: str = ""
+    """The refinements that then changed the row, joined by `+` (`refine`); of a row that stays as it was in
+    the input tables, those that changed the output table's."""
 
 
 def explain_tokens(
@@ -75,5 +81,8 @@ def explain_tokens(
             weights = [OldToken(old[w.id] if w.id < len(old) else "", w.value) for w in made.row(i)]
             step = Step(int(made.step[i])).name.lower()
             scaled = "row_norm" in about and len(weights) > 1
-            found.append(Explanation(new.tokens[i], part, step, weights, scaled))
+            names = about.get("refine", "").split("+")
+            if made.step[i] in (Step.COPIED, Step.OVERLAP):
+                names = [name for name in names if name == _OF_ALL_OUTPUT_ROWS]
+            found.append(Explanation(new.tokens[i], part, step, weights, scaled, "+".join(names)))
     return found

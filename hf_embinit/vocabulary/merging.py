@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..arguments import Tokenizer, checked
@@ -17,6 +17,7 @@ from ..tables import EmbeddingTables, checkpoint_of, own_parameter, untie_config
 from ..tokens import tokenizer_of
 from .adapters_on_disk import defer
 from .carried_rows import bare_tables
+from .new_ids import check_size
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -39,28 +40,21 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     place of the only one. Raises `InvalidArgumentError` for a model without an adapter,
     `UnsupportedModelError` for one that cannot be merged, which stays as it is: of virtual tokens (prompt and
     prefix tuning), with replicated layers, with LoRA around a head whose tied rows are trained, or refused by
-    PEFT.
+    PEFT; of what that had merged by then the change is subtracted again, to rounding.
     """
-    if hasattr(model, "prompt_encoder"):
-        raise UnsupportedModelError(
-            f"{type(model).__name__} has an adapter of virtual tokens, which no weight can hold: serve it as "
-            f"load_adapter gives it"
-        )
-    if not hasattr(model, "merge_and_unload"):
-        raise InvalidArgumentError(f"{type(model).__name__} has no adapter to merge: see load_adapter")
-    if any(getattr(model.peft_config[name], "layer_replication", None) for name in model.active_adapters):
-        raise UnsupportedModelError(
-            "the adapter has layer_replication, whose layers share one matrix and change it each in its own "
-            "way: it cannot be merged"
-        )
+    _refuse_what_cannot_be_merged(model)
     base = unwrap(model)
     said = [
         c for c in (base.config, base.config.get_text_config()) if getattr(c, "tie_word_embeddings", False)
     ]
-    _refuse_lora_around_rows(base)
     bare = bare_tables(base)
+    tokenizer = tokenizer_of(tokenizer)
+    eos: Any = getattr(tokenizer, "eos_token_id", None)
+    if eos is not None:
+        check_size(bare, eos + 1, max(table.num_embeddings for table in bare.tables), "the tokenizer")
     tied = [table for table in bare.output_tables if table.tied_to is not None]
     before = [(place, place.tensor) for table in bare.tables for place in table.tied.locations]
+    modules = [(module, dict(module._modules)) for module in base.modules()]
     for table in tied:
         own_parameter(table)
     apart = [] if checkpoint_of(base) is not None else _apart(base)
@@ -72,6 +66,7 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         try:
             merged = unwrap(model.merge_and_unload())
         except (RuntimeError, ValueError) as error:
+            _take_apart(modules)
             for place, tensor in before:
                 setattr(place.module, place.attribute, tensor)
             raise UnsupportedModelError(f"PEFT cannot merge this adapter: {reason(error)}") from error
@@ -89,8 +84,6 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
         for table in EmbeddingTables(merged).output_tables:
             if table.tied_to is not None:
                 own_parameter(table)
-    tokenizer = tokenizer_of(tokenizer)
-    eos: Any = getattr(tokenizer, "eos_token_id", None)
     configs: list[Any] = [merged.config, merged.config.get_text_config()]
     configs.append(getattr(merged, "generation_config", None))  # None for a model that does not generate
     for ending in configs if eos is not None else ():
@@ -100,6 +93,34 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     return merged
 
 
+def _take_apart(modules: list[tuple[nn.Module, dict[str, nn.Module | None]]]) -> None:
+    """Puts back what PEFT unwrapped, and takes out of the weights what it merged."""
+    for module, children in modules:
+        module._modules.clear()
+        module._modules.update(children)
+    for module, _ in modules:
+        unmerge: Any = getattr(module, "unmerge", None)
+        if unmerge is not None and getattr(module, "merged_adapters", None):
+            unmerge()
+
+
+def _refuse_what_cannot_be_merged(model: PeftModel) -> None:
+    if hasattr(model, "prompt_encoder"):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has an adapter of virtual tokens, which no weight can hold: serve it as "
+            f"load_adapter gives it"
+        )
+    if not hasattr(model, "merge_and_unload"):
+        raise InvalidArgumentError(f"{type(model).__name__} has no adapter to merge: see load_adapter")
+    if any(getattr(model.peft_config[name], "layer_replication", None) for name in model.active_adapters):
+        raise UnsupportedModelError(
+            "the adapter has layer_replication, whose layers share one matrix and change it each in its own "
+            "way: it cannot be merged"
+        )
+    _refuse_lora_around_rows(unwrap(model))
+    _refuse_bias_without_place(unwrap(model))
+
+
 def _refuse_lora_around_rows(base: PreTrainedModel) -> None:
     for name, module in base.named_modules():
         if type(getattr(module, "base_layer", None)).__name__ == "TrainableTokensWrapper":
@@ -107,6 +128,19 @@ def _refuse_lora_around_rows(base: PreTrainedModel) -> None:
                 f"{name} has LoRA, and its table, tied to it, single rows in trainable_token_indices: PEFT "
                 f"runs such an adapter and cannot merge it. Serve it as load_adapter gives it, or train "
                 f"without {name.rpartition('.')[2]} in target_modules"
+            )
+
+
+def _refuse_bias_without_place(base: PreTrainedModel) -> None:
+    """PEFT finds it in the midst of a merge, with the layer's weight changed."""
+    for name, module in base.named_modules():
+        told: Any = getattr(module, "lora_bias", None)
+        if not isinstance(told, dict) or getattr(module.base_layer, "bias", None) is not None:
+            continue
+        if any(told.get(one) for one in module.active_adapters):
+            raise UnsupportedModelError(
+                f"the adapter has lora_bias=True, and {name} has no bias that could take it up: it cannot be "
+                f"merged. Serve it as load_adapter gives it, or train with lora_bias=False"
             )
 
 

@@ -124,7 +124,13 @@ class MovedIds:
         return _kept(name, value, self.new_id) or (None if value else value)  # generate() takes no []
 
     def _none(self, field: IdField, role: str) -> None:
-        """None, where the configuration takes it: some want a number."""
+        """None, where the configuration takes it: some want a number, and training an encoder-decoder its
+        padding."""
+        if role == "pad" and getattr(field.holder, "is_encoder_decoder", False):
+            raise InvalidArgumentError(
+                f"an encoder-decoder shifts its labels by {type(field.holder).__name__}.{field.name}, and "
+                f"the new tokenizer has no pad token: give it one with new_tokenizer.add_special_tokens"
+            )
         try:
             setattr(copy.copy(field.holder), field.name, None)
         except Exception as error:

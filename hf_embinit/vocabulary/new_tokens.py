@@ -77,7 +77,7 @@ def check_new_tokens(
     are not found after a letter.
     """
     old = read_vocabulary(tokenizer, side)
-    wanted, split = _wanted(tokenizer, new_tokens, old)
+    wanted, split = _wanted(tokenizer, new_tokens, old, side)
     extended = copy_tokenizer(tokenizer)
     put(extended, list(wanted.values()))
     ids = [int(i) for i in extended.convert_tokens_to_ids(list(wanted))]
@@ -95,7 +95,7 @@ def check_new_tokens(
 
 
 def _wanted(
-    tokenizer: Any, new_tokens: Sequence[str | AddedToken], old: Vocabulary
+    tokenizer: Any, new_tokens: Sequence[str | AddedToken], old: Vocabulary, side: Side
 ) -> tuple[dict[str, str | AddedToken], dict[str, list[int]]]:
     """Those of the tokens that the tokenizer lacks, by their text, and the pieces of each."""
     for token in new_tokens:
@@ -125,9 +125,11 @@ def _wanted(
     if not texts:
         raise InvalidArgumentError("new_tokens is empty: give the tokens to add")
     if not wanted:
+        call = "resize_token_embeddings(len(tokenizer))"
+        call = f"model.{call}" if side == "shared" else f"{call} of the part with the {side} vocabulary"
         raise InvalidArgumentError(
-            "new_tokens has no token that the tokenizer lacks: for rows of tokens that were added to it "
-            "already, call hf_embinit.patch(model, init), then model.resize_token_embeddings(len(tokenizer))"
+            f"new_tokens has no token that the tokenizer lacks: for rows of tokens that were added to it "
+            f"already, call hf_embinit.patch(model, init), then {call}"
         )
     return wanted, {text: pieces[text] for text in wanted}
 

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from ..arguments import RowId, checked
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..tables import EmbeddingTables, Side, Table, configured_tie
-from .carried_rows import remember_whole
+from .carried_rows import remember_whole, warn_of_untold_rows
 from .new_row_training import adapter_trains_rows, checked_ids, token_modules
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def peft_config_for_new_tokens(
             )
     if "trainable_token_indices" in lora_options:
         raise InvalidArgumentError("trainable_token_indices= is what token_ids= fills: give one of them")
+    warn_of_untold_rows(tables.model)
     let_heads_tell_their_bias(tables.model)
     targets = {"target_modules": DUMMY_TARGET_MODULES} | lora_options
     config = LoraConfig(trainable_token_indices=rows, **targets)

@@ -262,6 +262,7 @@ class _Side:
         if pad is not None and padding is not None and self.copied[pad] < 0:
             self.copied[pad] = padding
         self.overlap = overlap_map(self.new, self.old, request.match)
+        self.start: tuple[int, int] | None = None
         self._keep_start(rows)
 
     def _keep_start(self, rows: int) -> None:
@@ -272,6 +273,7 @@ class _Side:
         instead = start_instead(self.new)
         if instead is not None and self.copied[instead] < 0:
             self.copied[instead] = start
+            self.start = (start, instead)
 
     def solve(self, request: _Request) -> _Side:
         """Works the coefficients out."""
@@ -346,7 +348,8 @@ class _Side:
                 pairs.setdefault(i, self.new.ids[self.old.tokens[i]])
         for found in (self.copied, self.overlap):
             for new in (found >= 0).nonzero().flatten().tolist():
-                pairs.setdefault(int(found[new]), new)
+                if (int(found[new]), new) != self.start:  # a row of the decoder's start, and no padding
+                    pairs.setdefault(int(found[new]), new)
         return pairs
 
 

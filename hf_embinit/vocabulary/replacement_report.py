@@ -116,9 +116,11 @@ class ReplacementReport:
                 parts["output"] = side.recipe.output
             for part, made in parts.items():
                 path = Path(folder) / coefficients_file(name, part)
-                scaled = {"row_norm": "true"} if self.row_norm else {}
+                later = {"row_norm": "true"} if self.row_norm else {}
+                if self.refine:
+                    later["refine"] = "+".join(one["init"] for one in self.refine)
                 made.save(
-                    path, {"init": self.init, **scaled, **side.old.to_metadata("old"), "new": side.new.digest}
+                    path, {"init": self.init, **later, **side.old.to_metadata("old"), "new": side.new.digest}
                 )
                 files.append(path)
         return files

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..display import printable
+from ..manifest import plain_json
 
 _SHOWN = 10
 """Tokens that `str(report)` lists."""
@@ -95,7 +96,7 @@ class ExpansionReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-serialisable values."""
-        return asdict(self)
+        return plain_json(asdict(self))
 
     def __str__(self) -> str:
         did = "would add" if self.dry_run else "added"

@@ -20,6 +20,8 @@ from hf_embinit.cards.cards import (
     write_card,
 )
 from hf_embinit.cards.text import example, limits, settings_rows
+from hf_embinit.studies import other_settings, paper_rows
+from hf_embinit.tasks import translation
 from hf_embinit.training.loop import _base_model
 
 TABLE = {
@@ -234,6 +236,48 @@ def test_the_card_of_a_diverged_run_says_so_and_claims_no_score(tmp_path):
     card = ModelCard.load(path)
     assert "**It diverged**: a loss was no finite number." in card.text
     assert not card.data.eval_results and "35.12" not in card.text
+
+
+def test_a_limit_that_was_not_reached_is_not_told():
+    record = make_record(
+        arguments={"max_train_samples": 100, "max_eval_samples": 50, "max_predict_samples": 5}
+    )
+    record.data = {"train": {"rows": 80}, "validation": {"rows": 20}, "test": {"rows": 5}}
+    told = " ".join(limits(record))
+    assert "the first 5 samples" in told and "100" not in told and "50" not in told
+    record.data["train"]["rows"] = 100
+    assert "Trained on 100 samples" in " ".join(limits(record))
+
+
+def test_a_language_model_that_went_on_is_told_so():
+    arguments = {"model": "models/stories260K", "language": "en"}
+    record = make_record(task="language_modeling", init="kept", tokenizer="stories260K", dataset="/data/mine")
+    record.arguments = arguments
+    card = render_card(record)
+    assert "It started from `stories260K`, its embeddings kept" in card.text
+    assert "language" not in card.data.to_dict()
+    record.init = "xavier"
+    assert "It started from `stories260K`, its embeddings initialized by `xavier`" in render_card(record).text
+
+
+def test_settings_that_are_not_a_papers_are_told():
+    preset = translation.preset("multi30k", "words") | translation.TASK.settings | {"max_steps": -1}
+    record = make_record(dataset="multi30k", init="xavier", tokenizer="words", arguments=preset)
+    assert paper_rows(record) and not other_settings(record)
+    record.arguments |= {
+        "label_smoothing_factor": 0.2,
+        "norm_position": "pre",
+        "d_ff": 16,
+        "weight_decay": 0.5,
+    }
+    assert other_settings(record) == [
+        "d_ff 16 instead of 512",
+        "norm_position pre instead of post",
+        "label_smoothing_factor 0.2 instead of 0",
+        "weight_decay 0.5 instead of 0",
+    ]
+    record.arguments["position_scale"] = 0.2
+    assert not paper_rows(record)
 
 
 def test_scores_of_a_part_of_a_split_are_not_those_of_the_data_set() -> None:

@@ -40,6 +40,27 @@ def test_a_checkpoint_gets_another_tokenizer(folder: Path, capsys: pytest.Captur
     assert {finding.code for finding in hf_embinit.doctor(out)} <= {"equal_rows"}
 
 
+def test_explain_says_what_changed_a_sum_later(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model("gpt2", 320).save_pretrained(folder / "gpt2")
+    tokenizer("byte_level").save_pretrained(folder / "gpt2")
+    (folder / "texts.txt").write_text("the dog sleeps in the garden\n" * 20)
+    flags = ["--untie", "--init", "fvt", "--refine", "tokens2words+first_piece_shares"]
+    flags += ["--texts", folder / "texts.txt", "--output_dir", folder / "out"]
+    assert embinit(capsys, "retokenize", folder / "gpt2", folder / "new", *flags)[0] == 0
+    known = AutoTokenizer.from_pretrained(folder / "gpt2").get_vocab()
+    new = [
+        t
+        for t in AutoTokenizer.from_pretrained(folder / "new").get_vocab()
+        if t[:1] == "▁" and t[1:].isalpha()
+    ]
+    shared, own = (next(t for t in new if (f"Ġ{t[1:]}" in known) == there) for there in (True, False))
+    lines = embinit(capsys, "explain", folder / "out", shared, own)[1].splitlines()
+    assert lines[0].endswith("1.000, its output row then changed by first_piece_shares")
+    assert lines[1].endswith(", then changed by tokens2words+first_piece_shares")
+    data = json.loads(embinit(capsys, "explain", folder / "out", own, "--json")[1])
+    assert data[0]["refined"] == "tokens2words+first_piece_shares"
+
+
 def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--untie", "--option", "output_pooling=first", "--init", "fvt", "--output_dir", folder / "out"]
     assert embinit(capsys, "retokenize", folder / "model", folder / "new", *flags)[0] == 0

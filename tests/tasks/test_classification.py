@@ -8,12 +8,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from builders import tiny_tokenizers
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
-from transformers import TrainingArguments
+from transformers import AutoModelForSequenceClassification, BertConfig, RobertaConfig, TrainingArguments
 
 from hf_embinit.errors import DataNotFoundError, InvalidArgumentError, VectorFileError
-from hf_embinit.models import VanillaTransformerTokenizer
+from hf_embinit.models import (
+    VanillaTransformerConfig,
+    VanillaTransformerForSequenceClassification,
+    VanillaTransformerTokenizer,
+)
 from hf_embinit.tasks import (
     classification,
     classification_data,
@@ -30,9 +35,10 @@ from hf_embinit.tasks.classification import (
     preset,
 )
 from hf_embinit.tasks.classification_data import load_classification
-from hf_embinit.tasks.classifiers import load_pretrained_classifier
+from hf_embinit.tasks.classifiers import check_length, load_pretrained_classifier
 from hf_embinit.tasks.data import first_samples
 from hf_embinit.tasks.encoded import TextCollator, sort_by_length, token_counts
+from hf_embinit.tasks.lengths import longest_input
 from hf_embinit.tasks.spec import given_vectors
 from hf_embinit.tasks.translation import preset as translation_preset
 from hf_embinit.training import checks
@@ -375,6 +381,37 @@ def test_a_decoder_without_padding_pads_with_its_end(tmp_path) -> None:
     assert model.config.pad_token_id == found.pad_token_id == tokenizer.eos_token_id
     batch = found(["a dog", "two dogs in the snow"], padding=True, return_tensors="pt")
     assert model(**batch).logits.shape == (2, 3)
+
+
+def longest_that_runs(model, lengths) -> int:
+    def runs(length: int) -> bool:
+        try:
+            model(input_ids=torch.full((1, length), 5))
+        except (RuntimeError, IndexError, ValueError):
+            return False
+        return True
+
+    return max(length for length in lengths if runs(length))
+
+
+def test_lengths_are_those_that_a_model_reads() -> None:
+    sizes = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "max_position_embeddings": 34}
+    for config in (RobertaConfig(**sizes, pad_token_id=1), BertConfig(**sizes, pad_token_id=0)):
+        model = AutoModelForSequenceClassification.from_config(config).eval()
+        most = longest_that_runs(model, range(28, 40))
+        check_length(model, most)
+        with pytest.raises(
+            InvalidArgumentError, match=f"--max_length {most + 1} is more than the {most} pos"
+        ):
+            check_length(model, most + 1)
+    sizes = {"vocab_size": 50, "d_model": 16, "num_heads": 2, "d_ff": 8, "num_layers": 1}
+    for encoding in ("sinusoidal", "learned", "rotary", "relative", "none"):
+        config = VanillaTransformerConfig(**sizes, position_encoding=encoding, max_position_embeddings=20)
+        model = VanillaTransformerForSequenceClassification(config).eval()
+        limit = longest_input(model)
+        assert limit == (20 if encoding in ("sinusoidal", "learned") else None)
+        assert longest_that_runs(model, (20, 30)) == (20 if limit else 30)
 
 
 @pytest.mark.data

@@ -43,6 +43,22 @@ def test_a_file_in_another_encoding_is_refused(tmp_path: Path, ending: str) -> N
         load_file(file)
 
 
+@pytest.mark.parametrize("ending, mark", [("csv", ","), ("tsv", "\t")])
+def test_a_row_with_more_fields_than_the_header_is_not_cut(tmp_path: Path, ending: str, mark: str) -> None:
+    """pandas would take the first fields for an index, and the start of each text would be gone."""
+    file = tmp_path / f"a.{ending}"
+    file.write_text(f"de{mark}en\nJa{mark} gut{mark}Yes\nNein{mark} schlecht{mark}No\n")
+    with pytest.raises(
+        InvalidArgumentError, match="a row has more fields than the header; a text with a comma"
+    ):
+        load_file(file)
+    file.write_text(f"de{mark}en{mark}\nJa{mark}Yes{mark}\n")
+    assert load_file(file)["de"][:] == ["Ja"]
+    if ending == "csv":
+        file.write_text('de,en\n"Ja, gut",Yes\n')
+        assert load_file(file)["de"][:] == ["Ja, gut"]
+
+
 def test_a_byte_order_mark_is_no_letter_of_a_text(tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text("Es war\neinmal\n", encoding="utf-8-sig")

@@ -96,7 +96,21 @@ def test_default_folders_tell_settings_apart(read) -> None:
     folder = "runs/retokenize/stories260K-fvt_max_tokens_3-seed0"
     given = ["--model", "models/stories260K", "--init", "fvt:max_tokens=3"]
     named = [read("retokenize", *given, *more)["output_dir"] for more in ([], ["--max_steps", "5"])]
-    assert named[0] == folder and named[1].startswith(folder + "-")
+    assert all(name.startswith(folder + "-") for name in named) and named[0] != named[1]
+    one, other = (read("language_model", "--tokenizer", name)["output_dir"] for name in ("words", "gpt2"))
+    assert one != other and "words" in one
+    folders = [read("translate", "--dataset", f"{name}/data")["output_dir"] for name in ("a", "b")]
+    assert folders[0] != folders[1] and all("/data-" in name for name in folders)
+    kept = ["--model", "gpt2", "--init", "xavier"]
+    assert (
+        len(
+            {
+                read("language_model", *kept, *more)["output_dir"]
+                for more in ([], ["--reinitialize_embeddings"])
+            }
+        )
+        == 2
+    )
     assert read("retokenize")["output_dir"] == "runs/retokenize/minilm-trans_tokenizer-seed0"
 
 
@@ -116,7 +130,7 @@ def test_the_names_of_run_glue_are_read_and_recorded_under_ours(read, tmp_path, 
         "gpt2",
         "gpt2",
     ]
-    assert found["output_dir"].startswith("runs/language_model/b-gpt2-kept-seed42")
+    assert found["output_dir"].startswith("runs/language_model/b-gpt2-gpt2-kept-seed42")
     settings = tmp_path / "run.yaml"
     settings.write_text("model_name_or_path: gpt2\ndataset_name: wikitext-2\n")
     found = read("expand_vocab", str(settings))

@@ -221,7 +221,9 @@ def test_truncated_last_line_is_left_out_and_reported(
     assert not whole.report["truncated_last_line"] and "no line end" not in caplog.text
     assert len(read_vectors(write(tmp_path, b"2 2\na 1 2\nb 3 7.2"))) == 2  # may have been 7.25e-05
     assert "vectors.txt, line 3: no line end follows" in caplog.text
-    assert "header says 3 rows, the file has fewer" in caplog.text
+    assert "header says 3 rows, the file has fewer" in caplog.text and "has more" not in caplog.text
+    assert len(read_vectors(write(tmp_path, b"1 2\na 1 2\nb 3 4\n"))) == 2
+    assert "header says 1 rows, the file has more" in caplog.text
 
 
 def test_non_finite_rows_are_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

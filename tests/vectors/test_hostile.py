@@ -279,7 +279,13 @@ def test_manifests_of_the_wrong_type(checkpoints: dict[str, Path], tmp_path: Pat
             yield "damaged", lambda: read_manifest(tmp_path)
 
     assert not outcomes(cases())[1]
-    for event in ("x", {"event": "expand_vocabulary", "tokens": ["a"]}, {"tokens": {"a": "b"}}):
+    for event in (
+        "x",
+        {"event": "expand_vocabulary", "tokens": ["a"]},
+        {"tokens": {"a": "b"}},
+        {"x": 1},
+        {"event": "resize"},
+    ):
         path.write_text(json.dumps({**config, "embinit": [event]}))
         with pytest.raises(VectorFileError, match=r"config\.json is no list of events"):
             read_manifest(tmp_path)

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 import hf_embinit
+from hf_embinit.__main__ import main
 from hf_embinit.errors import DataNotFoundError, UnsupportedModelError, VectorFileError
 from hf_embinit.vectors import load_vectors
 
@@ -61,6 +62,16 @@ def test_what_sentence_transformers_saves(tmp_path: Path) -> None:
     assert vectors.tokens == TOKENS and vectors.family == "wordpiece"
     assert torch.equal(vectors.matrix, module.embedding.weight.detach())
     assert vectors.report["special_tokens"] == ["[PAD]", "[UNK]"]
+
+
+def test_a_command_that_changes_a_model_says_what_it_is(tmp_path: Path, capsys) -> None:
+    saved_by_sentence_transformers(tmp_path)
+    for command in (["expand", "--tokens", "a"], ["init", "--init", "xavier"]):
+        words = [command[0], str(tmp_path), *command[1:], "--output_dir", str(tmp_path / "o")]
+        assert main(words) == 1
+        assert (
+            "holds static embeddings, a table without a model: give it as vectors=" in capsys.readouterr().err
+        )
 
 
 @pytest.mark.parametrize("kept", [(), ("mapping",), ("weights",), ("mapping", "weights")])

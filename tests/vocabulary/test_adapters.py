@@ -21,10 +21,17 @@ from peft import (
     get_peft_model,
 )
 from safetensors.torch import load_file
-from transformers import Trainer, TrainingArguments
+from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
 
 import hf_embinit
-from hf_embinit import expand_vocabulary, load_adapter, merge_adapter, save_vocabulary, train_new_rows_only
+from hf_embinit import (
+    expand_vocabulary,
+    load_adapter,
+    merge_adapter,
+    peft_config_for_new_tokens,
+    save_vocabulary,
+    train_new_rows_only,
+)
 from hf_embinit.errors import (
     DataNotFoundError,
     InvalidArgumentError,
@@ -450,9 +457,15 @@ def test_what_peft_cannot_put_on_a_base_says_that_the_base_is_changed(adapter) -
 
 def test_what_peft_cannot_merge_is_refused_and_stays_tied(tmp_path) -> None:
     tied = model("llama", 300, tie_word_embeddings=True)
-    biased = get_peft_model(tied, LoraConfig(target_modules=["q_proj"], lora_bias=True))
-    with pytest.raises(UnsupportedModelError, match="PEFT cannot merge this adapter: Impossible to merge"):
+    stirred_bias = LoraConfig(target_modules=["q_proj"], lora_bias=True, init_lora_weights=False)
+    biased = get_peft_model(tied, stirred_bias).eval()
+    ids = torch.tensor([[3, 5, 7]])
+    before = logits(biased, ids)
+    with pytest.raises(
+        UnsupportedModelError, match=r"lora_bias=True, and model\.layers\.0\.self_attn\.q_proj"
+    ):
         merge_adapter(biased)
+    assert torch.equal(logits(biased, ids), before)
     unwrapped = biased.unload()
     assert unwrapped.lm_head.weight is unwrapped.model.embed_tokens.weight
     assert unwrapped.config.tie_word_embeddings
@@ -460,7 +473,6 @@ def test_what_peft_cannot_merge_is_refused_and_stays_tied(tmp_path) -> None:
     rows = {"transformer.wte": [3, 5]}
     around = LoraConfig(target_modules=["lm_head"], trainable_token_indices=rows)
     wrapped = quietly(get_peft_model, copy.deepcopy(base), around)
-    ids = torch.tensor([[3, 5, 7]])
     before = logits(wrapped, ids)
     with pytest.raises(UnsupportedModelError, match=r"lm_head has LoRA, and its table, .* cannot merge it"):
         merge_adapter(wrapped)
@@ -469,6 +481,70 @@ def test_what_peft_cannot_merge_is_refused_and_stays_tied(tmp_path) -> None:
     base, _ = saved_base("llama", tmp_path)
     with pytest.raises(UnsupportedModelError, match="layer_replication, whose layers share one matrix"):
         merge_adapter(get_peft_model(base, twice))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_merge_that_fails_in_the_midst_is_undone(tied) -> None:
+    base = model("llama", 300, tie_word_embeddings=tied)
+    parts = LoraConfig(target_modules=["q_proj", "embed_tokens"], init_lora_weights=False)
+    wrapped = quietly(get_peft_model, base, parts).eval()
+    ids = torch.tensor([[3, 5, 7]])
+    before, names = logits(wrapped, ids), set(wrapped.state_dict())
+    last = wrapped.get_submodule("base_model.model.model.layers.1.self_attn.q_proj")
+    last.merge = lambda *args, **kwargs: (_ for _ in ()).throw(RuntimeError("out of luck"))
+    with pytest.raises(UnsupportedModelError, match="PEFT cannot merge this adapter: out of luck"):
+        merge_adapter(wrapped)
+    assert set(wrapped.state_dict()) == names
+    torch.testing.assert_close(logits(wrapped, ids), before)
+    assert (base.lm_head.weight is wrapped.get_base_model().get_input_embeddings().weight) == tied
+    del last.merge
+    torch.testing.assert_close(logits(merge_adapter(wrapped), ids), before, atol=1e-5, rtol=1e-4)
+
+
+def test_an_end_without_a_row_is_refused_before_the_merge() -> None:
+    wrapped = get_peft_model(model("llama", 300), LoraConfig(target_modules=["q_proj"]))
+    t = tokenizer("byte_level")
+    t.add_special_tokens({"eos_token": "<|far|>"})
+    assert t.eos_token_id >= 300
+    ends = wrapped.config.eos_token_id
+    with pytest.raises(
+        InvalidArgumentError, match=r"the tokenizer has ids up to \d+, but the model has 300 rows"
+    ):
+        merge_adapter(wrapped, t)
+    assert wrapped.config.eos_token_id == ends and any("lora_A" in name for name in wrapped.state_dict())
+
+
+def test_repaired_rows_and_padding_that_was_taken_back_are_carried(tmp_path) -> None:
+    """The repair that `doctor` asks for, and a resize after a padded one, leave a growth of the base."""
+    m, t = saved_base("llama", tmp_path / "base")
+    new = expand_vocabulary(m, t, NEW, prefixes=(), pad_to_multiple_of=64).token_ids
+    assert hf_embinit.repair(m, t, findings=hf_embinit.doctor(m, t), init="mean_cov")[:2] == new
+    m = hf_embinit.patch(m, tokenizer=t)
+    m.resize_token_embeddings(len(t))
+    wrapped = get_peft_model(m, LoraConfig(target_modules=["q_proj"], init_lora_weights=False)).eval()
+    carry_vocabulary(wrapped)
+    quietly(wrapped.save_pretrained, tmp_path / "adapter")
+    loaded = load_adapter(type(m).from_pretrained(tmp_path / "base"), tmp_path / "adapter").eval()
+    assert torch.equal(logits(loaded, torch.tensor([[3, *new]])), logits(wrapped, torch.tensor([[3, *new]])))
+    hf_embinit.repair(m, t, rows=[5])
+    quietly(wrapped.save_pretrained, tmp_path / "old" / "adapter")
+    refused(type(m).from_pretrained(tmp_path / "base"), tmp_path / "old", "was changed by 'repair'")
+
+
+def test_rows_of_a_plain_resize_are_told_before_the_training(tmp_path) -> None:
+    saved_base("llama", tmp_path / "base")
+    m = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    rows = len(m.get_input_embeddings().weight)
+    quietly(m.resize_token_embeddings, rows + 2)
+    match = f"the model has {rows + 2} rows, its checkpoint .*base has {rows}, and config.embinit tells of no"
+    with pytest.warns(VocabularyWarning, match=match):
+        peft_config_for_new_tokens(m, [rows, rows + 1])
+    with pytest.warns(VocabularyWarning, match=match):
+        carry_vocabulary(get_peft_model(m, LoraConfig(target_modules=["q_proj"])))
+    m = AutoModelForCausalLM.from_pretrained(tmp_path / "base")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", VocabularyWarning)
+        carry_vocabulary(get_peft_model(m, LoraConfig(target_modules=["q_proj"])))
 
 
 def test_what_an_adapter_cannot_say_is_refused(adapter) -> None:

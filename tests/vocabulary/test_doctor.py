@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from builders.tiny_models import mobilebert
+from builders.tiny_models import SEQ2SEQ, mobilebert
 from builders.tiny_tokenizers import model, tokenizer
 from tokenizers import AddedToken, pre_tokenizers
-from transformers import BertTokenizerFast
+from transformers import BertTokenizerFast, MarianConfig, MarianMTModel
 
 from hf_embinit import doctor, expand_vocabulary, read_manifest, repair
 from hf_embinit.__main__ import main
@@ -291,6 +291,39 @@ def test_repair_refills_what_is_broken_and_records_it() -> None:
     for rows in ([320], [-1], [True], ["a"]):
         with pytest.raises(InvalidArgumentError, match="rows has"):
             repair(m, t, rows=rows)
+
+
+def test_an_entry_of_a_bias_is_mended_and_its_row_stays(tmp_path: Path) -> None:
+    m = MarianMTModel(MarianConfig(**{**SEQ2SEQ, "vocab_size": 320, "pad_token_id": 0}))
+    before = {name: tensor.clone() for name, tensor in m.state_dict().items()}
+    m.final_logits_bias[0, 7] = torch.nan
+    m.final_logits_bias[0, :5] = 2.0
+    m.save_pretrained(tmp_path)
+    for found in (doctor(m), doctor(tmp_path)):
+        (broken,) = (f for f in found if f.code == "bias_not_finite")
+        assert (broken.rows, broken.table, broken.severity) == ((7,), "final_logits_bias", "error")
+    assert repair(m) == [7]
+    torch.testing.assert_close(
+        m.final_logits_bias[0, 7], m.final_logits_bias[0].sum() / 320, atol=1e-4, rtol=0.01
+    )
+    del before["final_logits_bias"]
+    assert all(torch.equal(m.state_dict()[name], tensor) for name, tensor in before.items())
+    assert "bias_not_finite" not in codes(m)
+
+
+def test_each_of_two_vocabularies_is_repaired() -> None:
+    sizes = {**SEQ2SEQ, "vocab_size": 320, "decoder_vocab_size": 280, "pad_token_id": 0}
+    apart = {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
+    m = MarianMTModel(MarianConfig(**{**sizes, **apart}))
+    m.get_encoder().embed_tokens.weight.data[300] = 0
+    m.get_decoder().embed_tokens.weight.data[270] = 0
+    assert repair(m, findings=doctor(m)) == [270, 300]
+    assert bool(m.get_encoder().embed_tokens.weight[300].any())
+    assert bool(m.get_decoder().embed_tokens.weight[270].any())
+    told = [(event["rows"], event["tables"][0]["side"]) for event in read_manifest(m)]
+    assert told == [([300], "source"), ([270], "target")]
+    with pytest.raises(InvalidArgumentError, match="rows= does not say which of the two vocabularies"):
+        repair(m, rows=[3])
 
 
 def test_repair_from_vectors(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from builders.retokenizing import dense, word_pieces
 from builders.tiny_models import marian_with_two_vocabularies, spread
 from builders.tiny_tokenizers import logits, model, tokenizer
-from tokenizers import Tokenizer, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import (
     ByT5Tokenizer,
     EncoderDecoderModel,
@@ -77,6 +77,8 @@ def refuse(
 def test_every_table_and_bias_is_the_same_sums_of_its_own_rows(kind: str, new_family: str) -> None:
     m, old = made(kind)
     new = tokenizer(new_family, 400)
+    if kind == "bart" and new.pad_token is None:
+        new.add_special_tokens({"pad_token": "<pad>"})
     tables = EmbeddingTables(m)
     before = {t.name: tables.read(t).double().clone() for t in tables.own_tables}
     biases = [[b.double().clone() for b in tables.biases(t)] for t in tables.output_tables]
@@ -177,20 +179,30 @@ def test_special_ids_follow_by_role_in_all_configurations() -> None:
 
 
 def test_a_decoder_that_starts_from_another_token_starts_from_the_same_row() -> None:
-    old = tokenizer("unigram", 400)  # T5's: no token that begins a text, decoding starts from padding
+    old = tokenizer("unigram", 400)  # T5's: no token that begins a text
     new = tokenizer("sentencepiece_bpe", 400)
     assert new.pad_token is None and old.bos_token is None
+    old.add_tokens([AddedToken("<begin>", special=True)])
+    begin = old.convert_tokens_to_ids("<begin>")
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
     m = T5ForConditionalGeneration(
-        T5Config(
-            vocab_size=len(old), decoder_start_token_id=old.pad_token_id, tie_word_embeddings=True, **sizes
-        )
+        T5Config(vocab_size=len(old), decoder_start_token_id=begin, tie_word_embeddings=True, **sizes)
     )
-    start = m.shared.weight[old.pad_token_id].detach().clone()
+    m.generation_config.bad_words_ids = [[begin]]
+    before = copy.deepcopy(m.state_dict())
+    with pytest.raises(
+        InvalidArgumentError, match=r"shifts its labels by T5Config\.pad_token_id, and the new"
+    ):
+        hf_embinit.replace_tokenizer(m, old, new)
+    assert all(torch.equal(m.state_dict()[name], tensor) for name, tensor in before.items())
+    new.add_special_tokens({"pad_token": "<pad>"})
+    start = m.shared.weight[begin].detach().clone()
     report = hf_embinit.replace_tokenizer(m, old, new)
     assert m.config.decoder_start_token_id == new.bos_token_id
     assert torch.equal(m.shared.weight[new.bos_token_id], start)
-    assert report.moved_ids["T5Config.decoder_start_token_id"] == [old.pad_token_id, new.bos_token_id]
+    assert report.moved_ids["T5Config.decoder_start_token_id"] == [begin, new.bos_token_id]
+    assert m.config.pad_token_id == new.pad_token_id
+    assert m.generation_config.bad_words_ids is None  # what begins a text now is no bad word
 
 
 def test_the_sides_of_an_encoder_decoder_are_replaced_one_by_one() -> None:

@@ -18,6 +18,7 @@ from ...tables import (
     EmbeddingTables,
     StoredTensor,
     Table,
+    TiedTensor,
     checkpoint_of,
     read_checkpoint_files,
     unusable_rows,
@@ -95,6 +96,16 @@ class Case:
                 data = self.stored.read(self.stored_name(table) or table.name)
                 self._rows[table.name] = data.t() if table.transposed else data
         return self._rows[table.name]
+
+    def biases(self, table: Table) -> Iterator[tuple[TiedTensor, Tensor]]:
+        """The output biases of a table, `[V]` each, from the model or its file."""
+        if self.stored is None:
+            yield from zip(table.bias, self.tables.biases(table), strict=True)
+            return
+        for tied in table.bias:
+            names = (self.stored.find(place.name) for place in tied.locations)
+            if name := next((found for found in names if found), None):
+                yield tied, self.stored.read(name).flatten()
 
     def stored_name(self, table: Table) -> str | None:
         """The tensor of the files that a table is loaded from."""

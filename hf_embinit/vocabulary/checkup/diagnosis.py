@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ...arguments import FilePath, RowId, Seed, Tokenizer, checked
 from ...errors import EmbinitError, InvalidArgumentError
@@ -14,7 +15,17 @@ from ...foreign import reason
 from ...hub import hub_snapshot, load_pretrained_tokenizer, model_class
 from ...resize import fill_report
 from ...rows import RowRequest, make_rows
-from ...tables import INDEX, SMALL_FILES, WEIGHTS, EmbeddingTables, RowsOf, quiet_loading, unwrap
+from ...tables import (
+    INDEX,
+    SMALL_FILES,
+    WEIGHTS,
+    EmbeddingTables,
+    ResizePlan,
+    RowsOf,
+    Table,
+    quiet_loading,
+    unwrap,
+)
 from ...tokens import tokenizer_of
 from ...vectors import has_tokenizer, is_static_embedding, read_weight_map
 from ..carried_rows import bare_tables
@@ -95,21 +106,42 @@ def repair(
     tables, tokenizer = EmbeddingTables(model), tokenizer_of(tokenizer)
     wanted = _wanted(tables, model, tokenizer, rows, findings)
     request = RowRequest(init, seed, options, tokenizer, tokenizer, vectors=vectors)
-    plan = tables.plan()
-    made: list[RowsOf] = []
-    for ids in dict.fromkeys(wanted.values()):
-        of_table = {id(table.tied): wanted.get(table.name) for table in tables.own_tables}
-        together = make_rows(tables, request, plan, list(ids))
-        made += [one for one in together if of_table.get(id(one.table.tied)) == ids]
-    refilled = sorted({row for ids in wanted.values() for row in ids})
-    if made:
-        written = [
-            {"name": t["name"], "side": plan.side, "rows": t["rows"], "source": t["source"]}
-            for t in fill_report(request, made)["tables"]
-        ]
-        event = {"event": "repair", "init": init, "seed": seed, "options": options, "rows": refilled}
-        tables.change(plan, made, event={**event, "tables": written})
-    return refilled
+    changes: list[tuple[ResizePlan, list[RowsOf], dict[str, Any]]] = []
+    for side in dict.fromkeys(table.side for table in tables.own_tables):
+        plan = tables.plan(side=side)
+        of_table = {id(t.tied): wanted.get(t.name, ()) for t in tables.own_tables if t.side == side}
+        made: list[RowsOf] = []
+        for ids in dict.fromkeys(ids for ids in of_table.values() if ids):
+            together = make_rows(tables, request, plan, list(ids))
+            made += [one for one in together if of_table.get(id(one.table.tied)) == ids]
+        made += [_mended_bias(tables, t, wanted) for t in tables.of_side(side) if _biases_of(t, wanted)]
+        if made:
+            written = [
+                {"name": t["name"], "side": side, "rows": t["rows"], "source": t["source"]}
+                for t in fill_report(request, made)["tables"]
+            ]
+            refilled = sorted({row for one in made for row in (*one.ids, *one.bias_ids)})
+            event = {"event": "repair", "init": init, "seed": seed, "options": options, "rows": refilled}
+            changes.append((plan, made, {**event, "tables": written}))
+    for plan, made, event in changes:
+        tables.change(plan, made, event=event)
+    return sorted({row for _, _, event in changes for row in event["rows"]})
+
+
+def _biases_of(table: Table, wanted: Mapping[str, Any]) -> list[str]:
+    """The output biases of a table that are to be mended."""
+    return [tied.name for tied in table.bias if tied.name in wanted]
+
+
+def _mended_bias(tables: EmbeddingTables, table: Table, wanted: Mapping[str, tuple[int, ...]]) -> RowsOf:
+    """The mean of the finite entries for each that is to be mended; the others as they are."""
+    ids = sorted({row for name in _biases_of(table, wanted) for row in wanted[name]})
+    values: list[Tensor | float] = []
+    for tied, bias in zip(table.bias, tables.biases(table), strict=True):
+        own = [row in wanted.get(tied.name, ()) for row in ids]
+        mean = bias[bias.isfinite()].float().mean().nan_to_num()
+        values.append(torch.where(torch.tensor(own, device=bias.device), mean.to(bias.dtype), bias[ids]))
+    return RowsOf(table, (), biases=values, bias_ids=ids)
 
 
 def _wanted(
@@ -122,10 +154,19 @@ def _wanted(
     """The rows to refill of each table."""
     if rows is not None and findings is not None:
         raise InvalidArgumentError("rows= and findings= were both given: give one of them")
-    size = tables.vocab_size()
+    size_of = {table.name: tables.vocab_size(table.side) for table in tables.own_tables}
+    if rows is not None and len({table.side for table in tables.own_tables}) > 1:
+        raise InvalidArgumentError(
+            f"rows= does not say which of the two vocabularies of {type(tables.model).__name__} it is about: "
+            f"give findings=, each of which names its table"
+        )
     if findings is None and rows is None:
         findings = [finding for finding in doctor(model, tokenizer) if finding.refill]
-    found: dict[str, set[int]] = {table.name: set(rows or ()) for table in tables.own_tables}
+    found: dict[str, set[int]] = {name: set(rows or ()) for name in size_of}
+    for table in tables.output_tables:
+        for tied in table.bias:
+            size_of[tied.name] = tables.vocab_size(table.side)
+            found[tied.name] = set()
     for finding in findings or ():
         if finding.rows and finding.table not in found:
             raise InvalidArgumentError(
@@ -133,9 +174,9 @@ def _wanted(
             )
         if finding.rows:
             found[finding.table].update(finding.rows)
-    for row in set().union(*found.values()):
-        if row >= size:
-            raise InvalidArgumentError(f"rows has {row!r}: expected ids from 0 to {size - 1}")
+    for name, ids in found.items():
+        if ids and max(ids) >= size_of[name]:
+            raise InvalidArgumentError(f"rows has {max(ids)}: expected ids from 0 to {size_of[name] - 1}")
     return {name: tuple(sorted(ids)) for name, ids in found.items() if ids}
 
 

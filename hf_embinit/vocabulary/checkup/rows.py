@@ -34,6 +34,18 @@ def not_finite(case: Case) -> Iterator[Finding]:
     yield from _never(case, "not_finite", "error")
 
 
+def biases_not_finite(case: Case) -> Iterator[Finding]:
+    """Entries of output biases that make every probability NaN."""
+    for table in case.tables.output_tables:
+        for tied, bias in case.biases(table):
+            ids = tuple((~bias.isfinite()).nonzero().flatten().tolist())
+            if ids:
+                message = (
+                    f"{len(ids)} entries of {tied.name} have NaN or infinite values: {few(ids, case.names)}"
+                )
+                yield Finding("error", "bias_not_finite", message, _REFILL, ids, tied.name, refill=True)
+
+
 def zeros(case: Case) -> Iterator[Finding]:
     """Rows of tokens that are zero, by their norm: a signed maximum takes negative rows for such."""
     yield from _never(case, "zero", "warning")
@@ -196,4 +208,4 @@ def _measured(case: Case) -> list[Table]:
     return own or [t for t in case.tables.own_tables if t.role == "input"]
 
 
-CHECKS = [not_finite, zeros, equal, special_tokens, under_trained, far, new_rows]
+CHECKS = [not_finite, biases_not_finite, zeros, equal, special_tokens, under_trained, far, new_rows]
