@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from hf_embinit.arguments import Count, Positive, Text, TrainingSeed
@@ -98,7 +99,8 @@ def main() -> None:
     model = load_causal_lm(source, dtype="auto")
     if args.template is not None:
         load_pretrained_tokenizer(args.template, f"--template {args.template!r}")
-    template = args.template or chatml(tokenizer, output / "template")
+    scratch = TemporaryDirectory()  # so that --output_dir holds what is finished alone
+    template = args.template or chatml(tokenizer, Path(scratch.name, "template"))
     old_rows = model.get_input_embeddings().num_embeddings
     set_seed(args.seed)
 
@@ -114,7 +116,7 @@ def main() -> None:
     )
     captions = load_texts("captions")["train"]["text"][: args.max_train_samples]
     settings = SFTConfig(
-        str(output / "run"),
+        str(Path(scratch.name, "run")),
         max_steps=args.max_steps,
         learning_rate=args.learning_rate,
         per_device_train_batch_size=args.batch_size,

@@ -212,9 +212,14 @@ def init_page(
 
 
 def checkpoint_page(
-    repo_id: str, manifest: Sequence[Mapping[str, Any]], config: Mapping[str, Any], license: str | None = None
+    repo_id: str,
+    manifest: Sequence[Mapping[str, Any]],
+    config: Mapping[str, Any],
+    license: str | None = None,
+    record: RunRecord | None = None,
 ) -> str:
-    """The card of a checkpoint whose vocabulary or rows were changed, and that no run of ours trained."""
+    """The card of a checkpoint whose vocabulary or rows were changed; `record` is that of the run of
+    `recipes/retokenize.py` that did it, if one did."""
     from huggingface_hub import ModelCard, ModelCardData
 
     inits = dict.fromkeys(f"init:{event['init']}" for event in manifest if event.get("init"))
@@ -226,7 +231,7 @@ def checkpoint_page(
                 [
                     f"---\n{data}\n---\n\n# {repo_id.split('/')[-1]}\n",
                     f"A {words.cell(config.get('model_type', 'model'))} model whose token embeddings were "
-                    "changed as this page says. What else was done to it is not recorded.\n",
+                    f"changed as this page says. {words.retokenized(record)}\n",
                     "## How the embeddings came about\n",
                     *describe_manifest(manifest),
                     f"\n## Load it\n\n```python\n{usage}\n```\n",
@@ -335,9 +340,11 @@ def hub_dataset(record: RunRecord) -> str | None:
     return record.dataset if looks_like_id and not local else None
 
 
-def _scored_dataset(record: RunRecord) -> str | None:
-    """The Hub id of the data that scores are of; None where a split was cut, whose scores are not its own."""
-    cut = any(record.arguments.get(name) for name in ("max_eval_samples", "max_predict_samples"))
+def _scored_dataset(record: RunRecord, split: str) -> str | None:
+    """The Hub id of the data that scores of a split are of; None where it was cut, whose scores are not its
+    own."""
+    limits = {"validation": ("max_eval_samples", "max_eval_blocks"), "test": ("max_predict_samples",)}
+    cut = any(record.arguments.get(name) for name in limits[split])
     return None if cut else hub_dataset(record)
 
 
@@ -349,7 +356,7 @@ def eval_results(record: RunRecord) -> list[EvalResult]:
     return [
         EvalResult(
             task_type=task.pipeline_tag if task else record.task,
-            dataset_type=_scored_dataset(record) or one_line(words.base_name(record.dataset)),
+            dataset_type=_scored_dataset(record, split) or one_line(words.base_name(record.dataset)),
             dataset_name=one_line(words.base_name(record.dataset)),
             dataset_split=split,
             metric_type=_hub_name(task, metric),
@@ -368,9 +375,6 @@ def eval_result_entries(record: RunRecord) -> list[EvalResultEntry]:
     of it."""
     from huggingface_hub import EvalResultEntry
 
-    hub_id = _scored_dataset(record)
-    if hub_id is None:
-        return []
     return [
         EvalResultEntry(
             dataset_id=hub_id,
@@ -382,7 +386,7 @@ def eval_result_entries(record: RunRecord) -> list[EvalResultEntry]:
             ),
         )
         for metric, split, value in _scores(record)
-        if metric != "loss"
+        if metric != "loss" and (hub_id := _scored_dataset(record, split)) is not None
     ]
 
 

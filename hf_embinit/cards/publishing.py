@@ -102,6 +102,8 @@ def publish(
     if not overwrite:
         run.check_free(repository, main)
     main.add(run.files.trained)
+    if not overwrite and (changed := main.changed_weights()):
+        raise PublishError(f"{repository.repo_id} is taken: its {changed} is another model's. {_WAY_OUT}")
     init: Branch | None = None
     if run.files.initialised:
         init = repository.branch(INIT_BRANCH)
@@ -182,6 +184,8 @@ class _Checkpoint:
     config: dict[str, Any]
     manifest: list[dict[str, Any]]
     license: str | None
+    record: RunRecord | None
+    """That of the run that it got another tokenizer in."""
 
     @property
     def title(self) -> str:
@@ -201,7 +205,8 @@ class _Checkpoint:
 
     def pages(self, repo_id: str, init_commit: str | None) -> dict[str, bytes]:
         """The card."""
-        card = checkpoint_page(repo_id, shorten(self.manifest), self.config, self.license)
+        record = None if self.record is None else public_record(self.record)
+        card = checkpoint_page(repo_id, shorten(self.manifest), self.config, self.license, record)
         return {"README.md": card.encode()}
 
     def init_pages(self, repo_id: str) -> dict[str, bytes]:
@@ -218,7 +223,7 @@ def _read(folder: Path, license: str | None) -> _Run | _Checkpoint:
             files = run_files(folder)
             told = files.trained[_CONFIG]
             text = told if isinstance(told, bytes) else told.read_bytes()
-            return _Checkpoint(files, json.loads(text), manifest, license)
+            return _Checkpoint(files, json.loads(text), manifest, license, record)
     return _Run(folder, public_record(read_record(folder)), run_files(folder), license)
 
 

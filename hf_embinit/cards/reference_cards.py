@@ -41,6 +41,10 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
             continue
         place = path.parent.relative_to(results)
         name = f"{'-'.join(place.parts) or results.resolve().name}.md"
+        if name in cards or name == INDEX:
+            raise RunFolderError(
+                f"the card of {path.parent} would be {name}, as another one is: rename that folder"
+            )
         cards[name] = _card(record, path.parent, folder)
         score = next((f"{metric} {value}" for metric, value, _ in shown_scores(record)), "")
         cells = [f"[{place}]({name})", record.task.replace("_", " "), words.base_name(record.dataset)]

@@ -267,6 +267,22 @@ def summary(record: RunRecord, config: Mapping[str, Any], initialized_at: str | 
     return text + "."
 
 
+def retokenized(record: RunRecord | None) -> str:
+    """What a run of `recipes/retokenize.py` did to a checkpoint beside its rows, and what it scored."""
+    if record is None:
+        return "What else was done to it is not recorded."
+    steps, data = record.arguments.get("max_steps"), cell(base_name(record.dataset))
+    trained = f"trained on {data} for {steps} steps" if steps else "not trained"
+    costs = ("seconds", "transfer_mib", "peak_mib")
+    scores = [
+        f"{cell(name.replace('_', ' '))} {cell(value)}"
+        for name, value in record.metrics.items()
+        if value is not None and name not in costs
+    ]
+    told = f" Its scores on {data}: {', '.join(scores)}." if scores else ""
+    return f"A run of `recipes/retokenize.py`, seed {record.seed}; after the change it was {trained}.{told}"
+
+
 def selection(record: RunRecord) -> str:
     """The seed and the epoch of the weights; for a run that diverged, that it did."""
     epochs = [row["epoch"] for row in record.history if "epoch" in row]
@@ -346,6 +362,9 @@ def limits(record: RunRecord) -> list[str]:
         scored = any(metric.startswith(split) for metric in record.metrics)
         if (most := record.arguments.get(name)) and scored and _was_cut(record, split, most):
             limits.append(f"Of the {split} set the first {most} samples were scored.")
+    blocks = record.arguments.get("max_eval_blocks")
+    if blocks and any(metric.startswith("validation") for metric in record.metrics):
+        limits.append(f"Of the validation set at most {blocks} sequences, spread over it, were scored.")
     most, steps = record.arguments.get("max_train_samples"), record.arguments.get("max_steps")
     if most and _was_cut(record, "train", most):
         limits.append(f"Trained on {most} samples, not on the whole training set.")

@@ -51,6 +51,14 @@ class Branch:
             for path, content in sorted(files.items())
         ]
 
+    def changed_weights(self) -> str | None:
+        """A file of weights that an earlier publication has and that is another now."""
+        for made in self.additions:
+            before = self.listed.get(made.path_in_repo)
+            if made.path_in_repo.endswith(".safetensors") and before is not None and before != _digest(made):
+                return str(made.path_in_repo)
+        return None
+
     def operations(self) -> list[Any]:
         """All operations of the commit: additions, the new `files.json`, and deletions.
 
@@ -59,7 +67,7 @@ class Branch:
         """
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
-        made = {a.path_in_repo: f"sha256:{a.upload_info.sha256.hex()}" for a in self.additions}
+        made = {a.path_in_repo: _digest(a) for a in self.additions}
         listed = (json.dumps(made, indent=2, sort_keys=True) + "\n").encode()
         stale = sorted(self.paths & set(self.listed) - set(made))
         return [
@@ -67,6 +75,10 @@ class Branch:
             CommitOperationAdd(path_in_repo=LIST_NAME, path_or_fileobj=listed),
             *(CommitOperationDelete(path_in_repo=path) for path in stale),
         ]
+
+
+def _digest(addition: Any) -> str:
+    return f"sha256:{addition.upload_info.sha256.hex()}"
 
 
 class HubRepository:
@@ -110,7 +122,8 @@ class HubRepository:
             kind = "private" if found.private else "public"
             raise PublishError(
                 f"{self.repo_id} is there and is {kind}, but private={private} was asked for. Change it in "
-                "the repository's settings, or leave private= (--hub_private_repo) out."
+                "the repository's settings, or leave private= (--hub_private_repo, of hf-embinit publish "
+                "--private or --no-private) out."
             )
 
     @property

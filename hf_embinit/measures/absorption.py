@@ -83,6 +83,8 @@ def absorption(
     `weight`. Raises `InvalidArgumentError` for rows that are zero or not finite, and for k rows or fewer.
     """
     check_table(weight)
+    if scale is not None and not (math.isfinite(scale) and scale > 0):
+        raise InvalidArgumentError(f"scale={scale}: expected a positive number")
     v, d = weight.shape
     words = weight.detach().float() * (math.sqrt(d) if scale is None else scale)
     encodings = position_encoding(num_positions, d, base).to(words.device)
@@ -92,7 +94,9 @@ def absorption(
     basis = position_span(encodings)
     recovered = project_out(summed, basis) if len(basis) < d else None
     tokens = torch.randperm(v, generator=generator, device=generator.device)[:sample].to(words.device)
-    near = nearest_neighbors(words, min(max(k, _NEIGHBORS), v - 1), metric="cosine", tokens=tokens, name="a")
+    near = nearest_neighbors(
+        words, min(max(k, _NEIGHBORS), v - 1), metric="cosine", tokens=tokens, name="weight"
+    )
 
     def word_structure(x: Tensor | None) -> tuple[float | None, float | None, float | None]:
         if x is None:

@@ -119,9 +119,10 @@ def analogy_score(weight: Tensor, task: AnalogyTask) -> AnalogyScore:
     `InvalidArgumentError` when the task is about rows that `weight` lacks, and for NaN or infinite values.
     """
     check_table(weight)
-    if len(task.rows) and int(task.rows.max()) >= weight.shape[0]:
+    if len(task.rows) and not 0 <= int(task.rows.min()) <= int(task.rows.max()) < weight.shape[0]:
         raise InvalidArgumentError(
-            f"the analogies are about rows up to {int(task.rows.max())}, weight has {weight.shape[0]}"
+            f"the analogies are about rows {int(task.rows.min())} to {int(task.rows.max())}, weight has "
+            f"{weight.shape[0]}"
         )
     units = unit_rows(weight)
     right = [_answers(units, rows[:, :3]) == rows[:, 3] for rows in task.rows.to(units.device).split(_BLOCK)]

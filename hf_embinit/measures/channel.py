@@ -16,7 +16,7 @@ from torch import Tensor
 from ..arguments import Count, Positive, checked
 from ..errors import InvalidArgumentError
 from .analogies import AnalogyTask, analogy_score
-from .knn import knn_match_similarity
+from .knn import match_of_neighbors, nearest_neighbors
 from .positions import energy_share, position_span, random_positions
 from .statistics import check_table, row_index
 
@@ -81,6 +81,8 @@ def position_channel(
     added, which = random_positions(encodings, len(words), generator=generator)
     tokens = torch.randperm(len(words), generator=generator, device=generator.device)[:sample]
     summed, basis = words + added, position_span(encodings.double(), energy)
+    named = (("weight", words), ("the sum", summed))
+    near = [nearest_neighbors(x, k, metric="cosine", tokens=tokens, name=name) for name, x in named]
     if analogies is not None and analogies_alone is None:
         analogies_alone = analogy_score(words, analogies).accuracy
     return PositionChannel(
@@ -89,7 +91,7 @@ def position_channel(
         dimensions=len(basis),
         energy=energy_share(words.double(), basis),
         length=float(encodings.square().sum(1).mean().sqrt() / words.square().sum(1).mean().sqrt()),
-        neighbors_in_sum=knn_match_similarity(words, summed, k, "cosine", tokens=tokens),
+        neighbors_in_sum=float(match_of_neighbors(*near).mean(dtype=torch.float64)),
         position_accuracy=probe_positions(summed, encodings, which, generator=generator)
         if len(words) >= 4 * words.shape[1]
         else None,

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..arguments import checked
 from ..errors import InvalidArgumentError
-from .statistics import check_table, check_values
+from .statistics import check_table
 
 
 @checked
@@ -37,15 +37,17 @@ def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
 def energy_share(rows: Tensor, basis: Tensor) -> float:
     """Share of the energy (squared length) of `rows` `[V, D]` in the span of orthonormal `basis` `[r, D]`.
 
-    Raises `InvalidArgumentError` for two widths.
+    Raises `InvalidArgumentError` for two widths, and for NaN or infinite values.
     """
-    check_values(rows, "rows")
-    check_values(basis, "basis")
+    check_table(rows, "rows")
+    check_table(basis, "basis")
     if rows.ndim != 2 or basis.ndim != 2 or rows.shape[1] != basis.shape[1]:
         raise InvalidArgumentError(
             f"rows {tuple(rows.shape)} and basis {tuple(basis.shape)}: expected [V, D] and [r, D]"
         )
-    inside, whole = (torch.linalg.vector_norm(x, dtype=torch.float64) for x in (rows @ basis.T, rows))
+    dtype = torch.promote_types(torch.promote_types(rows.dtype, basis.dtype), torch.float32)
+    products = rows.to(dtype) @ basis.to(rows.device, dtype).T
+    inside, whole = (torch.linalg.vector_norm(x, dtype=torch.float64) for x in (products, rows))
     return float((inside / whole).square()) if whole > 0 else 0.0  # and no copy of rows
 
 

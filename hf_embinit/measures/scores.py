@@ -56,10 +56,11 @@ class Scores:
         asked = zero if wanted is None or self.metric == "cosine" else zero[wanted.to(zero.device)]
         if bool(asked.any()):
             place = int(asked.nonzero()[0])
+            both = " from both tables" if name in ("a", "b") else ""
             row = place if asked is zero else int(wanted[place])  # type: ignore[index]
             raise InvalidArgumentError(
                 f"row {row} of {name} is zero, so it has no neighbors by {self.metric}: leave such rows out "
-                + ("by selecting the others from both tables" if self.metric == "cosine" else "by tokens=")
+                + (f"by selecting the others{both}" if self.metric == "cosine" else "by tokens=")
             )
 
     def rows(self, rows: slice | Tensor) -> Tensor:

@@ -30,7 +30,8 @@ def unused_distance(
     ids = row_index(unused, len(table), "unused").to(table.device)
     if not len(ids):
         raise InvalidArgumentError(f"unused={shown(unused)}: expected ids from 0 to {len(table) - 1}")
-    rows = table.detach().float()
+    rows = table.detach() if table.dtype == torch.float64 else table.detach().float()
+    rows = (rows / rows.abs().max().clamp_min(torch.finfo(rows.dtype).tiny)).float()  # no square overflows
     if without_first_component:
         first = _first_component(rows)
         rows = rows - torch.outer(rows @ first, first)

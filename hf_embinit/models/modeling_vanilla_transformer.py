@@ -372,7 +372,11 @@ class VanillaTransformerForSequenceClassification(VanillaTransformerPreTrainedMo
 
 
 class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, GenerationMixin):
-    """Decoder alone with an output projection (with bias) onto its vocabulary: language modelling."""
+    """Decoder alone with an output projection (with bias) onto its vocabulary: language modelling.
+
+    Its tokenizer ends every text by `</s>`. A prompt to go on from has none: `tokenizer(text,
+    add_special_tokens=False)`, or `pipeline(text, add_special_tokens=False)`.
+    """
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}  # noqa: RUF012
 

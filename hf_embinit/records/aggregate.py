@@ -283,4 +283,6 @@ def _mean_sd(runs: Sequence[RunRecord], values: Sequence[float | None], digits: 
         return "diverged" if lost else "not measured"
     mean = f"{statistics.fmean(kept):.{digits}f}"
     text = mean if len(kept) == 1 else f"{mean} ({statistics.stdev(kept):.{digits}f})"
+    if not lost and len(kept) < len({_seeds(record) for record in runs}):
+        text += f", n={len(kept)}"
     return f"{text}, {lost} diverged" if lost else text

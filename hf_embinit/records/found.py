@@ -71,7 +71,14 @@ def _of_retokenize(path: Path) -> RunRecord | None:
         coverage={},
         runtime=values["runtime"],
         versions=values["versions"],
+        data=_digests(values.get("data")),
     )
+
+
+def _digests(data: Any) -> dict[str, Any]:
+    """What a record says of its texts, where it does."""
+    splits = data.items() if isinstance(data, dict) else ()
+    return {name: one for name, one in splits if isinstance(one, dict) and isinstance(one.get("sha256"), str)}
 
 
 def _has_its_shape(values: dict[str, Any]) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from torch import Tensor
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained_tokenizer
 from ..measures import check_table
+from ..models import WordSegmenter
 from ..tasks import DATA_VARIABLE
 from ..tokens import TokenFamily, align
 from ..vectors import load_vectors
@@ -181,12 +182,9 @@ def count_tokens(spaces: Sequence[Space], texts: Sequence[str], language: str) -
 
 def count_words(texts: Sequence[str], language: str) -> Counter[str]:
     """How often each word occurs: words by spaCy's rules for `language`, lower-cased, without white space."""
-    import spacy
-
     counts: Counter[str] = Counter()
-    tokenize: Any = spacy.blank(language).tokenizer
-    for doc in tokenize.pipe(texts):
-        counts.update(word.text.lower() for word in doc if not word.is_space)
+    for words, _ in WordSegmenter(language, "language")(texts):
+        counts.update(words)
     return counts
 
 

@@ -291,7 +291,8 @@ def _not_told(rows: Mapping[str, Mapping[int, float]], better: str) -> str:
     level = []
     for name in others:
         interval = t_interval([best[s] - rows[name][s] for s in best.keys() & rows[name].keys()] or [0.0])
-        if interval is None or interval[0] <= 0 <= interval[1]:
+        least = None if interval is None else interval[0] if better == "higher" else -interval[1]
+        if least is None or least <= 0:  # of the seeds that both have, which may be few
             level.append(name)
     more = f" and {len(level) - 1} more" if len(level) > 1 else ""
     return f", not told from {level[0]}{more}" if level else ""

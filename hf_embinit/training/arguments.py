@@ -216,7 +216,10 @@ def run_main(main: Callable[[], None]) -> None:
     except EmbinitError as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted; the same command goes on from the last checkpoint, if any\n")
+        sys.stderr.write(
+            "interrupted; a recipe with --resume_from_checkpoint goes on from its last checkpoint by "
+            "`--resume_from_checkpoint last`, any other by the same command\n"
+        )
         sys.exit(130)  # as shells have it for SIGINT
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush finds no pipe, either

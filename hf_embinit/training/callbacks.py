@@ -109,7 +109,8 @@ def energy_in_positions(model: PreTrainedModel) -> dict[str, dict[str, float]]:
         fixed = input_positions(model, table)
         if not isinstance(fixed, str):
             inside = position_span(fixed.encodings[:_NUM_POSITIONS].double()).float()
-            energy = energy_share(tables.read(table).float().cpu(), inside)
+            rows = tables.read(table).float().cpu()
+            energy = energy_share(rows, inside) if bool(rows.isfinite().all()) else math.nan
             shares[table.name] = {"dimensions": len(inside), "energy": energy}
     return shares
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,8 @@ class ExpansionData(TextData):
         measured = {}
         for when, rows in (("step_0_", before), ("", after)):
             measured[f"{when}new_rows_smallest_distance"] = smallest_distance(rows)
-            measured[f"{when}new_rows_effective_rank"] = effective_rank(rows)
+            finite = bool(rows.isfinite().all())  # else the run diverged
+            measured[f"{when}new_rows_effective_rank"] = effective_rank(rows) if finite else math.nan
         return measured
 
     def figures(self, folder: Path, record: RunRecord) -> None:

@@ -18,14 +18,13 @@ from ..tokens import TokenFamily
 from .binary_format import read_binary_rows
 from .fasttext_format import FASTTEXT_MAGIC, read_fasttext_rows
 from .pretrained_vectors import PretrainedVectors, rows_digest
-from .provenance import provenance_path, read_provenance, require_place, write_provenance
+from .provenance import check_suffix, provenance_path, read_provenance, require_place, write_provenance
 from .rows import RowCollector
 from .streams import choose_member, is_zip, read_blocks, require_rows, split_member
 from .text_format import LONGEST_LINE, looks_binary, read_header, read_text_rows
 
 logger = logging.getLogger(__name__)
 
-_OTHER_SUFFIXES = (".bin", ".gguf", ".gz", ".bz2", ".xz", ".zip", ".safetensors", ".npy", ".npz", ".pt")
 _WIDEST = 1 << 20
 """Numbers in a row; a header that says more is damaged, and its rows would fill the memory."""
 
@@ -113,11 +112,7 @@ def write_vectors(path: FilePath, vectors: PretrainedVectors) -> None:
     provenance that is no JSON; `FileWriteError` for a path that cannot be written, and where another file has
     the name of the provenance."""
     path = Path(path)
-    if path.suffix.lower() in _OTHER_SUFFIXES:
-        raise InvalidArgumentError(
-            f"path={str(path)!r} says another format than the text that is written: choose a name such as "
-            f"{path.with_suffix('.txt').name}"
-        )
+    check_suffix(path, "path=")
     _check_rows(vectors)
     is_ours = require_place(path, vectors.provenance)
     template = " ".join(["%.9g"] * vectors.dim)

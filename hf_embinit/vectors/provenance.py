@@ -12,6 +12,7 @@ from ..files import file_sha256, write_whole
 from ..foreign import read_json
 
 _FILE = "vectors_file"
+_OTHER_SUFFIXES = (".bin", ".gguf", ".gz", ".bz2", ".xz", ".zip", ".safetensors", ".npy", ".npz", ".pt")
 
 
 def provenance_path(path: FilePath) -> Path:
@@ -79,12 +80,32 @@ def read_provenance(path: Path) -> dict[str, Any] | None:
     return provenance
 
 
+def check_suffix(path: FilePath, flag: str) -> None:
+    """Raises `InvalidArgumentError`, which names `flag`, for a path that says another format than text."""
+    path = Path(path)
+    if path.suffix.lower() in _OTHER_SUFFIXES:
+        name = path.name
+        while Path(name).suffix.lower() in (*_OTHER_SUFFIXES, ".txt"):
+            name = Path(name).stem
+        given = f"{flag} {str(path)!r}" if flag.startswith("--") else f"{flag}{str(path)!r}"
+        raise InvalidArgumentError(
+            f"{given} says another format than the text that is written: choose a name such as {name}.txt"
+        )
+
+
 @checked
 def check_taken(path: FilePath, request: str, flag: str) -> None:
     """Raises `FileWriteError`, which names `flag`, where anything but the vectors of `request` is.
 
-    That is the digest of all that decides on their rows; their provenance has it under that name.
+    That is the digest of all that decides on their rows; their provenance has it under that name. Raises
+    `InvalidArgumentError` for a name that says another format than text.
     """
+    check_suffix(path, flag)
+    if provenance_path(path) == Path(path):
+        raise InvalidArgumentError(
+            f"{flag} {str(path)!r} is where the provenance of vectors is kept: choose a name such as "
+            f"{Path(path).with_suffix('.txt').name}"
+        )
     beside = provenance_path(path)
     if not Path(path).exists() and not beside.exists():
         return

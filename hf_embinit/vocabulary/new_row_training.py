@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -157,6 +158,7 @@ class NewRowTraining:
         self, model: Any, token_ids: Sequence[int] | Tensor, *, freeze_rest: bool, side: Side
     ) -> None:
         tables = trained_tables(model)
+        self._model = weakref.ref(tables.model)
         ids = checked_ids(tables, token_ids, side)
         if freeze_rest:
             _check_reducer(model, tables.model)
@@ -232,6 +234,10 @@ class NewRowTraining:
     ) -> None:
         self.remove()
 
+    def _model_parameters(self) -> set[int]:
+        model = self._model()
+        return set() if model is None else {id(parameter) for parameter in model.parameters()}
+
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if any(id(kept.parameter) in stepped for kept in self._kept):
@@ -242,7 +248,7 @@ class NewRowTraining:
                     raise UnsupportedModelError(
                         f"{kept.name} was sharded after train_new_rows_only: call it on the sharded model"
                     )
-                if not kept.parameter.requires_grad:
+                if not kept.parameter.requires_grad and not self._model_parameters().isdisjoint(stepped):
                     raise InvalidArgumentError(
                         f"{kept.name} was frozen after train_new_rows_only, so its new rows are not trained: "
                         f"wrap the model by PEFT first, then call train_new_rows_only(freeze_rest=False)"

@@ -286,4 +286,10 @@ def test_scores_of_a_part_of_a_split_are_not_those_of_the_data_set() -> None:
     assert eval_result_entries(make_record()) and not eval_result_entries(record)
     assert {result.dataset_type for result in eval_results(record)} == {"multi30k"}
     assert "Of the test set the first 50 samples were scored." in limits(record)
+    some = make_record(task="language_modeling", dataset="wikitext-2-v1", metrics={"validation_loss": 2.0})
+    some.metrics |= {"validation_perplexity": 7.4, "validation_word_perplexity": 30.0}
+    assert {entry.dataset_id for entry in eval_result_entries(some)} == {"Salesforce/wikitext"}
+    some.arguments["max_eval_blocks"] = 4
+    assert not eval_result_entries(some)
+    assert "Of the validation set at most 4 sequences, spread over it, were scored." in limits(some)
     assert ["beams", "4"] in [list(map(str, row)) for row in settings_rows(record, None)]

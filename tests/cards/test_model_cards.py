@@ -106,6 +106,16 @@ def test_cards_of_records_that_are_gone_are_removed_and_nothing_else(tmp_path: P
     assert before - {path.name for path in cards.iterdir()} == {f"{gone.name}.md"}
 
 
+@pytest.mark.parametrize("other", ["a-b/c", "README"])
+def test_two_runs_whose_cards_have_one_name_are_refused(other: str, tmp_path: Path, capsys) -> None:
+    run = next(path for path in sorted((RESULTS / "sentiment").iterdir()) if path.is_dir())
+    for name in ("a/b-c", other):
+        shutil.copytree(run, tmp_path / "results" / name)
+    assert main(["cards", str(tmp_path / "results"), str(tmp_path / "cards")]) == 1
+    assert "as another one is: rename that folder" in capsys.readouterr().err
+    assert not (tmp_path / "cards").exists()
+
+
 @pytest.mark.parametrize("which", ["index", "card"])
 def test_a_file_that_is_no_card_of_ours_is_not_replaced(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], which: str

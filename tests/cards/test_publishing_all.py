@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import yaml
 from builders.loopback_hub import Client, Hub, refuse
 from builders.records import make_record
 from builders.run_folders import model_and_tokenizer, run_folder
+from safetensors.torch import load_file, save_file
 
 from hf_embinit.__main__ import main
 from hf_embinit.cards.publishing_all import planned_runs
@@ -113,6 +115,13 @@ def test_a_checkpoint_that_is_no_run(hub: Hub, writer: Client, runs: Path, tmp_p
     writer.run(re.findall(r"```python\n(.*?)```", card, re.DOTALL)[0] + "\nassert model.config.embinit")
     again, code = run(writer, "publish", runs / "grown", "user/grown")
     assert code == 0 and again["commit"] == hub.repository("user/grown").branches["main"]
+    shutil.copytree(runs / "grown", tmp_path / "trained on")
+    file = tmp_path / "trained on" / "model.safetensors"
+    weights = load_file(file)
+    name = next(name for name in weights if name.endswith("ln_f.weight"))
+    save_file(weights | {name: weights[name] * 2}, file, {"format": "pt"})
+    said = writer.run(REFUSED, folder=str(tmp_path / "trained on"), repo_id="user/grown")
+    assert "user/grown is taken: its model.safetensors is another model's" in said
     model, tokenizer = model_and_tokenizer("gpt2", seed=1)
     model.save_pretrained(tmp_path / "other")
     tokenizer.save_pretrained(tmp_path / "other")

@@ -86,6 +86,12 @@ def test_analogies_agree_with_the_slow_way(monkeypatch):
     assert str(analogy_score(weight.bfloat16().float() * 7, task)).endswith(")")
 
 
+def test_rows_from_the_end_are_no_rows_of_a_task():
+    task = AnalogyTask(torch.tensor([[-1, 0, 1, 2]]), torch.tensor([0]), ["s"], 1)
+    with pytest.raises(InvalidArgumentError, match="the analogies are about rows -1 to 2, weight has 5"):
+        analogy_score(torch.randn(5, 4), task)
+
+
 def test_question_words_are_no_answers():
     weight = torch.eye(4)
     weight[3] = torch.tensor([-0.1, 0.1, 0.1, 1.0])
@@ -93,7 +99,7 @@ def test_question_words_are_no_answers():
     assert analogy_score(weight, task).accuracy == 1.0  # b and c are nearer
     none = AnalogyTask(torch.zeros(0, 4, dtype=torch.long), torch.zeros(0, dtype=torch.long), ["x"], total=3)
     assert analogy_score(weight, none).applicable == 0 and math.isnan(analogy_score(weight, none).accuracy)
-    with pytest.raises(InvalidArgumentError, match="rows up to 3"):
+    with pytest.raises(InvalidArgumentError, match="rows 0 to 3"):
         analogy_score(weight[:3], task)
 
 

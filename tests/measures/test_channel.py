@@ -19,6 +19,7 @@ from hf_embinit.measures import (
     probe_positions,
     read_analogies,
 )
+from hf_embinit.measures.absorption import absorption
 from hf_embinit.moments import standardize, xavier_std
 
 D = 32
@@ -115,6 +116,31 @@ def test_real_vectors_keep_meaning_and_position_together(data_folder):
     )  # shorter positions alone: not read
     assert clear.analogies_in_sum > 0.75 and clear.position_accuracy == 1.0
     assert clear.analogies_alone > 0.78 and clear.energy < 1e-6 < 0.07 < quiet.energy
+
+
+def test_a_share_of_energy_of_any_dtype_and_of_no_number() -> None:
+    span = position_span(position_encoding(16, 8))
+    rows = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    share = energy_share(rows, span)
+    assert energy_share(rows.double(), span) == pytest.approx(share, abs=1e-6)
+    assert energy_share(rows.half(), span) == pytest.approx(share, abs=1e-3)
+    along = torch.full((1, 8), 8**-0.5)  # half precision overflows in the product
+    assert energy_share(torch.full((4, 8), 4e4).half(), along) == pytest.approx(1, abs=1e-6)
+    for bad in (torch.nan, torch.inf):
+        with pytest.raises(InvalidArgumentError, match="rows has NaN or infinite values, first in row 3"):
+            energy_share(rows.index_fill(0, torch.tensor([3]), bad), span)
+
+
+def test_zero_rows_are_told_by_the_name_of_the_argument() -> None:
+    rows = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
+    rows[3] = 0
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(InvalidArgumentError, match=r"row 3 of weight is zero, .* by selecting the others$"):
+        position_channel(rows, position_encoding(16, 8), scale=1.0, generator=generator)
+    with pytest.raises(InvalidArgumentError, match=r"row 3 of weight is zero, .* by selecting the others$"):
+        absorption(rows, 8, generator=generator)
+    with pytest.raises(InvalidArgumentError, match=r"scale=0\.0: expected a positive number"):
+        absorption(rows + 1, 8, generator=generator, scale=0.0)
 
 
 def test_a_scale_that_is_no_number_is_refused():

@@ -31,6 +31,15 @@ def test_a_distance_is_of_directions_whatever_their_scale() -> None:
     table[:4] = 1 + torch.rand(4, 8, generator=torch.Generator().manual_seed(1))
     usual = unused_distance(table, [0, 1, 2])
     assert torch.allclose(unused_distance(table * 1e-10, [0, 1, 2]), usual, atol=1e-6) and usual[3] < 0.1
+    without = unused_distance(table, [0, 1, 2], without_first_component=True)
+    for scale in (1e-50, 1e-22, 1e20, 1e39, 1e300):
+        scaled = table.double() * scale
+        assert torch.allclose(unused_distance(scaled, [0, 1, 2]), usual, atol=1e-5)
+        again = unused_distance(scaled, [0, 1, 2], without_first_component=True)
+        assert torch.allclose(again, without, atol=1e-4)
+    huge = table.clone()
+    huge[7] *= 1e20
+    assert torch.isfinite(unused_distance(huge, [0, 1, 2], without_first_component=True)).all()
     table[5] = 0
     assert unused_distance(table, [0, 1, 2])[5] == 1
     table[6, 0] = float("nan")

@@ -40,6 +40,11 @@ def caption_words(count: int) -> list[str]:
     return [word for word, _ in counts.most_common(count)]
 
 
+def test_a_language_that_spacy_lacks_is_split_by_the_rules_for_any(caplog) -> None:
+    assert spaces.count_words(["Mba'éichapa nde", "nde"], "gn")["nde"] == 2
+    assert "spaCy has no rules for language 'gn'" in caplog.text
+
+
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a wide and a narrow file of vectors (the first, turned) and a saved model."""

@@ -50,6 +50,13 @@ def test_seeds_share_a_row_and_settings_do_not(tmp_path) -> None:
     assert len(table) == 5
 
 
+def test_a_seed_without_a_number_is_told(tmp_path) -> None:
+    for seed, bleu in enumerate((30.0, 32.0, None)):
+        write_record(tmp_path / str(seed), record("xavier", seed, bleu))
+    table = results_table(find_records(tmp_path)[0].values()).splitlines()
+    assert table[2] == "| captions | words | 5 | `xavier` | 3 | 31.00 (1.41), n=2 | 5.0 (0.0) |"
+
+
 def test_the_best_row_of_a_setting_stands_first() -> None:
     scores = {"glove": 20.0, "xavier": 30.0, "bert": 25.0}
     runs = [record(init, seed, scores[init]) for init in scores for seed in (0, 1)]

@@ -283,6 +283,10 @@ def test_a_ranking_names_its_best_method_and_those_that_cannot_be_told_from_it(f
     lower = Ranking("German", ["loss"], "lower", rows, 2)
     assert lower.finding() == "German: far is best (0.11), not told from once"
     assert lower.ranked()[-1] == "once"
+    fewer = {"a": [{1: 10.0, 2: 10.0, 3: 20.0}], "b": [{1: 11.0, 2: 11.01}]}  # b leads where both were run
+    assert Ranking("G", ["x"], "higher", fewer, 1).finding() == "G: a is best (13.3), not told from b"
+    fewer = {"a": [{1: 10.0, 2: 10.0, 3: 1.0}], "b": [{1: 9.0, 2: 9.01}]}
+    assert Ranking("G", ["x"], "lower", fewer, 1).finding() == "G: a is best (7.0), not told from b"
 
     _, ((ax,),) = new_figure(6, 4)
     draw_ranking(ax, ranking)

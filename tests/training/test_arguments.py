@@ -171,7 +171,7 @@ def test_a_run_that_is_interrupted_says_how_it_goes_on(capsys) -> None:
 
     with pytest.raises(SystemExit) as end:
         run_main(main)
-    assert end.value.code == 130 and "goes on from the last checkpoint" in capsys.readouterr().err
+    assert end.value.code == 130 and "goes on from its last checkpoint" in capsys.readouterr().err
 
 
 def test_an_error_of_ours_is_not_hidden() -> None:

@@ -28,6 +28,7 @@ from hypothesis import strategies as st
 from hf_embinit.errors import DataNotFoundError, FileWriteError, InvalidArgumentError, VectorFileError
 from hf_embinit.vectors import (
     PretrainedVectors,
+    check_taken,
     load_vectors,
     read_vectors,
     rows_digest,
@@ -535,8 +536,11 @@ def test_write_refuses_before_anything_is_lost(tmp_path: Path) -> None:
         write_vectors(tmp_path / "v.txt", dated)
     with pytest.raises(InvalidArgumentError, match="rows without a number"):
         write_vectors(tmp_path / "v.txt", PretrainedVectors(["a"], torch.ones(1, 0), "x"))
-    with pytest.raises(InvalidArgumentError, match=r"another format .*v\.txt\.txt"):
+    with pytest.raises(InvalidArgumentError, match=r"^path='.*gz' says another format .*such as v\.txt$"):
         write_vectors(tmp_path / "v.txt.gz", vectors)
+    for name, usual in (("w.bin", "w"), ("w.txt.gz", "w"), ("w.json", "w")):  # before any training
+        with pytest.raises(InvalidArgumentError, match=rf"--output '.*{name}' .*such as {usual}\.txt$"):
+            check_taken(tmp_path / name, "request", "--output")
     with pytest.raises(InvalidArgumentError, match="path=''"):
         write_vectors("", vectors)
     for folder in (tmp_path, "."):

@@ -408,6 +408,18 @@ def test_another_parameter_in_a_table_s_place_is_an_error() -> None:
         step(m, t, list(m.parameters()))
 
 
+def test_an_optimizer_of_another_model_knows_nothing_of_one_that_is_frozen() -> None:
+    m, other = model("llama", 20), torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    with train_new_rows_only(m, [19]):
+        m.requires_grad_(False)  # a teacher, or a phase of alternating training
+        other(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        ours = torch.optim.SGD([m.lm_head.weight], lr=0.1)
+        with pytest.raises(InvalidArgumentError, match="was frozen after train_new_rows_only"):
+            ours.step()
+
+
 def test_sparse_gradients_are_refused() -> None:
     m, _, new = expanded("llama")
     m.get_input_embeddings().sparse = True
