@@ -127,7 +127,7 @@ def interrupt_and_resume(name: str, *arguments: str, folder: Path) -> None:
 
     with patch.object(callbacks, "write_digests", write_and_stop):
         stopped = run_recipe(name, *arguments, "--output_dir", str(folder))
-    assert stopped.returncode == 130 and "goes on from the last checkpoint" in stopped.stderr
+    assert stopped.returncode == 130 and "goes on from its last checkpoint" in stopped.stderr
     _resume(name, *arguments, folder=folder)
 
 
