@@ -246,6 +246,9 @@ INTERVALS = {
         "a random turn (-0.24, -0.95 to 0.47)": "anti-1 - random-1",
         "`glove_orthogonal` (+0.45, -1.00 to 1.91)": "anti-1 - emptied-1",
         "3.48 behind it (2.53 to 4.43)": "anti-1 - glove-1",
+        "7.43 BLEU below itself with added sines (5.44 to 9.41)": "none-1 - glove_xavier-1",
+        "3.49 BLEU below raw vectors (1.20 to 5.77)": "none-1 - glove-1",
+        "6.97 below the control (4.97 to 8.96)": "none-1 - anti-1",
         "+0.22 BLEU with them (-2.62 to 3.06)": "rotary-1 - glove_xavier-1",
         "added sines (-0.41, -2.42 to 1.61)": "rotary-1 - xavier-1",
         "`glove_orthogonal` (+1.13, -0.02 to 2.28)": "rotary-1 - emptied-1",
@@ -260,6 +263,7 @@ INTERVALS = {
         "0.019 above `glove_orthogonal` (0.004 to 0.035)": "anti-1 - emptied-1",
         "(+0.015, -0.006 to 0.035)": "anti-1 - xavier-1",
         "-0.001 nats (-0.030 to 0.028)": "rotary-1 - glove_xavier-1",
+        "0.295 nats above it (0.290 to 0.300)": "none-1 - glove_xavier-1",
     },
     ("captions, trained", "Val. loss"): {
         "0.023 nats above `glove_orthogonal` (0.012 to 0.034)": "anti-1 - emptied-1",
