@@ -320,8 +320,10 @@ def test_each_of_two_vocabularies_is_repaired() -> None:
     assert repair(m, findings=doctor(m)) == [270, 300]
     assert bool(m.get_encoder().embed_tokens.weight[300].any())
     assert bool(m.get_decoder().embed_tokens.weight[270].any())
-    told = [(event["rows"], event["tables"][0]["side"]) for event in read_manifest(m)]
-    assert told == [([300], "source"), ([270], "target")]
+    m.final_logits_bias[0, 7] = torch.nan
+    assert repair(m) == [7]
+    told = [(event["rows"], event["side"], len(event["tables"])) for event in read_manifest(m)]
+    assert told == [([300], "source", 1), ([270], "target", 1), ([7], "target", 0)]
     with pytest.raises(InvalidArgumentError, match="rows= does not say which of the two vocabularies"):
         repair(m, rows=[3])
 

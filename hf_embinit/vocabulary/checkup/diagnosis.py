@@ -122,7 +122,8 @@ def repair(
             ]
             refilled = sorted({row for one in made for row in (*one.ids, *one.bias_ids)})
             event = {"event": "repair", "init": init, "seed": seed, "options": options, "rows": refilled}
-            changes.append((plan, made, {**event, "tables": written}))
+            told = {} if side == "shared" else {"side": side}  # of a bias alone no table says it
+            changes.append((plan, made, {**event, **told, "tables": written}))
     for plan, made, event in changes:
         tables.change(plan, made, event=event)
     return sorted({row for _, _, event in changes for row in event["rows"]})
