@@ -12,15 +12,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch.distributed as dist
-from huggingface_hub import try_to_load_from_cache
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from ..arguments import FilePath, checked
 from ..disk import writing
-from ..errors import UnsupportedModelError, VocabularyWarning
+from ..errors import EmbinitError, UnsupportedModelError, VocabularyWarning
 from ..files import replaced_files
-from ..foreign import read_json
+from ..hub import cache_only, load_pretrained
 from ..manifest import package_version, read_manifest
 from ..tables import EmbeddingTables, Side, Table, is_partitioned, is_sharded, unwrap
 from .adapter_files import MANIFEST, ROWS, grown_ids, leave_hint, rows_told
@@ -87,14 +86,12 @@ def warn_of_untold_rows(base: PreTrainedModel) -> None:
     name = str(getattr(base, "name_or_path", "") or "")
     if grown_ids(read_manifest(base)) or not name:
         return
-    file: Any = Path(name, "config.json")
-    if not file.is_file():
-        file = try_to_load_from_cache(name, "config.json") if name.count("/") < 2 else None
-    if not isinstance(file, (str, Path)):
+    try:
+        with cache_only():
+            saved = load_pretrained(AutoConfig, name, f"the base {name!r}")
+    except EmbinitError:  # nothing to compare with
         return
-    saved = read_json(Path(file))
-    sizes = [one.get("vocab_size") for one in (saved, saved.get("text_config")) if isinstance(one, dict)]
-    before = next((size for size in sizes if isinstance(size, int)), None)
+    before = vars(saved.get_text_config()).get("vocab_size")
     rows = max(table.num_embeddings for table in bare_tables(base).tables)
     if before is not None and rows > before:
         warnings.warn(

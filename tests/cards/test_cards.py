@@ -12,6 +12,7 @@ from huggingface_hub import ModelCard
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from hf_embinit.cards.cards import (
+    checkpoint_page,
     describe_manifest,
     eval_result_entries,
     eval_results,
@@ -258,6 +259,21 @@ def test_a_language_model_that_went_on_is_told_so():
     assert "language" not in card.data.to_dict()
     record.init = "xavier"
     assert "It started from `stories260K`, its embeddings initialized by `xavier`" in render_card(record).text
+
+
+def test_the_page_of_a_retokenized_checkpoint_tells_its_run():
+    event = {"event": "replace_tokenizer", "init": "fvt"}
+    assert "What else was done to it is not recorded." in checkpoint_page("me/x", [event], {})
+    run = make_record(task="retokenization", dataset="pairs", init="fvt", arguments={"max_steps": 2}, seed=4)
+    run.metrics = {"before_accuracy": 0.05, "accuracy": None, "seconds": 3.0}
+    page = checkpoint_page("me/x", [event], {}, None, run)
+    assert (
+        "A run of `recipes/retokenize.py`, seed 4; after the change it was trained on pairs for 2 steps."
+        in page
+    )
+    assert "Its scores on pairs: before accuracy 0.05.\n" in page and "not recorded" not in page
+    run.arguments["max_steps"] = 0
+    assert "after the change it was not trained." in checkpoint_page("me/x", [event], {}, None, run)
 
 
 def test_settings_that_are_not_a_papers_are_told():
