@@ -78,6 +78,8 @@ def _held(holder: Any, name: str) -> nn.Module:
         raise UnsupportedModelError(f"{name} holds several models: give one of them ({', '.join(found)})")
     if not found:
         way_out = ": load it first, by from_pretrained" if isinstance(holder, str) else ""
+        if isinstance(holder, nn.Module) and "StaticEmbedding" in {type(m).__name__ for m in holder.modules()}:
+            way_out = ": it holds static embeddings, a table without a model, which can be given as vectors="
         raise UnsupportedModelError(
             f"model={shown(holder)} is neither a transformers model nor a known wrapper of one{way_out}"
         )

@@ -367,3 +367,12 @@ def test_a_processor_is_its_tokenizer_to_every_function() -> None:
     hf_embinit.initialize(merged, "xavier", tokenizer=processor)
     corpus = ["qzxjkv qzxjkv qzxjkv"] * 5
     assert hf_embinit.propose_tokens(processor, corpus, 1) == hf_embinit.propose_tokens(words, corpus, 1)
+
+
+def test_static_embeddings_are_no_model(sentence_transformers) -> None:
+    from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    t = tokenizer("wordpiece")
+    m = sentence_transformers.SentenceTransformer(modules=[StaticEmbedding(t, embedding_dim=8)], device="cpu")
+    with pytest.raises(UnsupportedModelError, match="SentenceTransformer.*static embeddings.*vectors="):
+        expand_vocabulary(m, t, NEW, prefixes=())
