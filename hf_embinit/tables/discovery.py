@@ -40,7 +40,6 @@ EXTRA_ROWS: dict[str, ExtraRows] = {
 """Model types whose input table has rows beyond `vocab_size`. Prompt and start rows are looked up at
 `vocab_size + i` and move when the vocabulary grows; rows of image tokens have ids of their own and stay."""
 
-
 _HELD_AS = ("model_body", "text_encoder", "model")
 """Where things that are no modules hold their model: SetFit's classifier, diffusers' pipelines, pipelines."""
 
@@ -78,7 +77,8 @@ def _held(holder: Any, name: str) -> nn.Module:
         raise UnsupportedModelError(f"{name} holds several models: give one of them ({', '.join(found)})")
     if not found:
         way_out = ": load it first, by from_pretrained" if isinstance(holder, str) else ""
-        if isinstance(holder, nn.Module) and "StaticEmbedding" in {type(m).__name__ for m in holder.modules()}:
+        kinds = {type(m).__name__ for m in holder.modules()} if isinstance(holder, nn.Module) else ()
+        if "StaticEmbedding" in kinds:
             way_out = ": it holds static embeddings, a table without a model, which can be given as vectors="
         raise UnsupportedModelError(
             f"model={shown(holder)} is neither a transformers model nor a known wrapper of one{way_out}"

@@ -374,5 +374,5 @@ def test_static_embeddings_are_no_model(sentence_transformers) -> None:
 
     t = tokenizer("wordpiece")
     m = sentence_transformers.SentenceTransformer(modules=[StaticEmbedding(t, embedding_dim=8)], device="cpu")
-    with pytest.raises(UnsupportedModelError, match="SentenceTransformer.*static embeddings.*vectors="):
+    with pytest.raises(UnsupportedModelError, match=r"SentenceTransformer.*static embeddings.*vectors="):
         expand_vocabulary(m, t, NEW, prefixes=())
