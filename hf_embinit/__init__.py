@@ -28,7 +28,6 @@ __getattr__, __all__ = lazy_names(
         "retokenize": ("get_initializer", "list_initializers", "register_initializer"),
         "surgery": (),
         "tables": ("open_checkpoint", "save_checkpoint"),
-        "tokens": (),
         "vectors": ("PretrainedVectors",),
         "vocabulary": (
             "ExpansionReport",
@@ -60,7 +59,6 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:
     from . import models as models
     from . import surgery as surgery
-    from . import tokens as tokens
     from .cards import publish as publish
     from .cards import publish_all as publish_all
     from .cards import publish_embeddings as publish_embeddings

@@ -223,8 +223,8 @@ def _told_of_channel(channel: dict[str, Any]) -> str:
         return f"{line}; the model has no position_scale and leaves {length}"
     return (
         f"{line}; position_scale: {wanted:.2g} makes positions a quarter as long as words, which cosines "
-        f"hardly feel, {3 * wanted:.2g} three quarters, which frozen models learned best from (the model has "
-        f"{now:.2g}: {length})"
+        f"hardly feel, {3 * wanted:.2g} three quarters, from which frozen models of one of three corpora "
+        f"learned best (the model has {now:.2g}: {length})"
     )
 
 

@@ -112,7 +112,8 @@ def gaussian_rows(
     generator: torch.Generator,
     rows: Tensor | None = None,
 ) -> Tensor:
-    """`[num_rows, D]` float32 draws from N(mean(x), scale * Sigma(x)), exactly.
+    """`[num_rows, D]` float32 draws from N(mean(x), scale * Sigma(x)), exactly (where a column's mean is more
+    than a thousand times its sd, to float32's rounding of it).
 
     `rows` are the indices that count. With z ~ N(0, I) of shape `[num_rows, N]`, the rows
     `mean + sqrt(scale / N) * z @ (x - mean)` have that distribution (Sigma with 1/N, as Hewitt 2021)

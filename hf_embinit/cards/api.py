@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import re
-from typing import Any
+from typing import Any, cast
 
 _ROOMS = {
     "hf_embinit": "What most users need.",
@@ -14,6 +14,7 @@ _ROOMS = {
     "hf_embinit.measures": "Measures of tables, predictions and scores.",
     "hf_embinit.surgery": "Trained models taken apart.",
     "hf_embinit.models": "The vanilla transformers.",
+    "hf_embinit.errors": "What may be raised, and caught.",
 }
 _SECTIONS = ("Args", "Raises", "Returns", "Yields")
 
@@ -47,6 +48,9 @@ def _entry(name: str, value: Any) -> str:
         ]
         parts.append("\n".join(["```py", *fields, "```\n"]))
     for method, function in vars(value).items():
+        if method[0] != "_" and isinstance(function, property) and function.__doc__:
+            kind = _name(inspect.signature(cast(Any, function.fget)).return_annotation)
+            parts.append(f"```py\n{name}.{method}: {kind}\n```\n\n{_text(function)}")
         function = getattr(function, "__func__", function)  # of a classmethod
         if method[0] != "_" and inspect.isfunction(function) and function.__doc__:
             parts.append(f"```py\n{name}.{method}{_signature(function)}\n```\n\n{_text(function)}")

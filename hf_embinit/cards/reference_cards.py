@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from ..arguments import put_option
 from ..display import markdown_table
 from ..errors import DataNotFoundError, RunFolderError
+from ..initializers import list_initializers
 from ..records import RESULTS_NAME, RunRecord, read_record, write_text
 from ..tasks import task_of
 from . import text as words
@@ -48,7 +50,7 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
         cards[name] = _card(record, path.parent, folder)
         score = next((f"{metric} {value}" for metric, value, _ in shown_scores(record)), "")
         cells = [f"[{place}]({name})", record.task.replace("_", " "), words.base_name(record.dataset)]
-        rows.append([*cells, f"`{record.init}`", str(record.seed), score])
+        rows.append([*cells, words.named_init(*init_of_record(record)), str(record.seed), score])
     if not records:
         raise DataNotFoundError(
             f"no run's {RESULTS_NAME} below {str(results)!r}: give the folder of one or more finished runs"
@@ -102,9 +104,22 @@ def _is_ours(path: Path) -> bool:
     return text.startswith(f"{_TITLE}\n") if path.name == INDEX else _CARD.match(text) is not None
 
 
+def init_of_record(record: RunRecord) -> tuple[str, dict[str, Any]]:
+    """Name and options of a run's initialiser."""
+    name, _, rest = record.init.partition(":")
+    options: dict[str, Any] = {}
+    for text in (*filter(None, rest.split(",")), *(record.arguments.get("init_options") or ())):
+        option, _, value = text.partition("=")
+        put_option(options, option, value, f"the initializer {record.init!r} of a record", RunFolderError)
+    return name, options
+
+
 def manifest_of_record(record: RunRecord) -> list[dict[str, Any]]:
-    """The event of initialisation in the manifest of the run's checkpoint, as far as the record has it."""
-    event: dict[str, Any] = {"event": "initialize", "init": record.init, "seed": record.seed}
+    """What the manifest of the run's checkpoint says of its start, as far as the record has it."""
+    init, options = init_of_record(record)
+    event: dict[str, Any] = {"event": "initialize", "init": init, "options": options, "seed": record.seed}
+    if surgery := record.arguments.get("surgery"):
+        return [_step(name.strip(), record) for name in surgery.split("+")]
     if record.metrics.get("new_tokens"):
         added = {"tokens added": int(record.metrics["new_tokens"]), "to": words.base_name(record.tokenizer)}
         return [{**event, "event": "expand", **added}]
@@ -125,6 +140,15 @@ def manifest_of_record(record: RunRecord) -> list[dict[str, Any]]:
             }
         )
     return [{**event, "tables": tables}]
+
+
+def _step(name: str, record: RunRecord) -> dict[str, Any]:
+    """The event of one step of a surgery, which an initialiser can be, too."""
+    if any(name in (known.name, *known.aliases) for known in list_initializers(purpose="table")):
+        return {"event": "initialize", "init": name, "seed": record.seed}
+    donor = record.arguments.get("donor") if name == "donor_embeddings" else None
+    told = {"donor": words.base_name(donor)} if donor else {}
+    return {"event": "surgery", "surgery": name, "seed": record.seed, **told}
 
 
 def _card(record: RunRecord, run: Path, folder: Path) -> str:

@@ -106,17 +106,28 @@ def describe_manifest(manifest: Sequence[Mapping[str, Any]]) -> list[str]:
     """The events of `config.embinit` in words, one Markdown list item each, oldest first."""
     lines = []
     for event in manifest:
-        told = ("event", "init", "tables", "version")
+        kind, init, options = event.get("event"), event.get("init"), event.get("options") or {}
+        told = {"event", "init", "tables", "version"}
+        told |= {"options"} if init else {"surgery"} if kind == "surgery" else set()
         facts = [
             f"{cell(k)} {cell(v)}" for k, v in event.items() if k not in told and v not in ({}, [], None)
         ]
-        init = event.get("init")
+        if kind == "surgery":
+            facts.insert(0, markdown_code(event.get("surgery")))
         if init:
-            known = _registered(init)
-            facts.insert(0, markdown_code(init) + (f" ({known.summary}; {known.reference})" if known else ""))
+            known, by_default = _registered(init), "by default " if options else ""
+            about = f" ({by_default}{known.summary}; {known.reference})" if known else ""
+            facts.insert(0, named_init(init, options) + about)
         lines.append(f"- **{cell(event.get('event', 'event'))}**: {', '.join(facts)}.")
         lines += [f"  - {_describe_table(table)}" for table in event.get("tables") or ()]
     return lines or ["The checkpoint carries no record of how it was initialized."]
+
+
+def named_init(init: str, options: Mapping[str, Any]) -> str:
+    """An initialiser with its options, as code: `mean_cov` with `scale=auto`."""
+    said = (f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in options.items())
+    listed = ", ".join(map(markdown_code, said))
+    return markdown_code(init) + (f" with {listed}" if listed else "")
 
 
 def _describe_table(table: Mapping[str, Any]) -> str:

@@ -32,7 +32,12 @@ def _retokenize_flags(parser: ArgumentParser) -> None:
         metavar="FILE",
         help="vectors of both languages, or two files: of the old language and of the new one",
     )
-    flag(parser, "match", default="canonical", help="canonical, fuzzy (also in lower case) or exact")
+    flag(
+        parser,
+        "match",
+        default="canonical",
+        help="canonical, fuzzy (a new token that has no other takes the row of its lower-case form) or exact",
+    )
     flag(
         parser,
         "refine",

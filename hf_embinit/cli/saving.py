@@ -31,7 +31,8 @@ def add_model_flags(parser: ArgumentParser, *, required: bool = True) -> None:
         parser,
         "allow_pickle",
         action="store_true",
-        help="read a checkpoint that has no safetensors from its .bin files, which can run code",
+        help="read a checkpoint that has no safetensors from its .bin files: pickles, which torch reads with "
+        "weights_only=True",
     )
 
 

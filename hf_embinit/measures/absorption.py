@@ -194,7 +194,8 @@ def _read_out_position(
 def table_4_transformations(
     weight: Tensor, num_positions: int = 5000, *, base: float = 10000.0, generator: torch.Generator
 ) -> Iterator[tuple[str, Tensor]]:
-    """Names and tables `[V, D]` of the seven transformations of Kim et al. 2024, Table 4, and of an eighth.
+    """Names and tables `[V, D]` of the seven transformations of Kim et al. 2024, Table 4, and of an eighth
+    where the positions leave a dimension free.
 
     Each row gets one random position of the first `num_positions`, as in the paper. Scaling is by sqrt(D),
     and the sums are of scaled embeddings, as the model sees them. The eighth, not in the paper, projects the

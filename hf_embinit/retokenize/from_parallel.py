@@ -146,6 +146,7 @@ def _inside(text: str, known: dict[str, int], longest: int) -> list[int]:
     for length in range(min(len(text) - 1, longest), 1, -1):
         for start in range(len(text) - length + 1):
             end = start + length
-            if text[start:end] in known and not any(start < b and a < end for a, b in taken):
+            whole = len(text[start:end].strip()) > 1  # the mark of a word's start is no character
+            if whole and text[start:end] in known and not any(start < b and a < end for a, b in taken):
                 taken.append((start, end))
     return [known[text[a:b]] for a, b in sorted(taken)]

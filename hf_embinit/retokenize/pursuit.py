@@ -106,15 +106,13 @@ def _weights(targets: Tensor, points: Tensor, distances: Tensor, weighting: Weig
         return inverse / inverse.sum(1, keepdim=True)
     if weighting == "least_squares":
         return _solve(points.transpose(1, 2), targets)
-    b, k, _ = points.shape
-    gram = targets.new_zeros(b, k + 1, k + 1)
-    gram[:, :k, :k] = points @ points.transpose(1, 2)
-    gram[:, k, :k] = gram[:, :k, k] = 1
-    right = torch.cat([torch.einsum("bkd,bd->bk", points, targets), targets.new_ones(b, 1)], dim=1)
-    return _solve(gram, right)[:, :k]
+    exact = points.double()
+    mean = exact.mean(1)
+    # the solution of smallest norm is in the span of the differences, so it sums to 0
+    return _solve((exact - mean[:, None]).transpose(1, 2), targets - mean).add_(1 / points.shape[1])
 
 
 def _solve(matrices: Tensor, right: Tensor) -> Tensor:
     """Solutions of least squares and smallest norm, `[B, K]`, in float64."""
-    solved = torch.linalg.lstsq(matrices.double(), right.double()[..., None], driver="gelsd")
+    solved = torch.linalg.lstsq(matrices.double(), right.double()[..., None], rcond=1e-10, driver="gelsd")
     return solved.solution[..., 0].float()

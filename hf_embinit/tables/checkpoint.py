@@ -68,7 +68,7 @@ def open_checkpoint(
     files is looked at: other weights may be quantised in any way.
 
     With `tables_only` nothing but the files that hold tables comes from the Hub, to look at them or to plan a
-    change: such a model cannot be saved.
+    change: where other files stayed there, such a model cannot be saved.
 
     Raises:
         DataNotFoundError: a folder without config or safetensors, or without a file that its index names.

@@ -74,12 +74,12 @@ def expand_vocabulary(
             another tokenizer, which this is a case of; `options` are its own.
         overrides: new token -> initialiser for it alone: `"zeros"`, `("copy", "king")`,
             `("description", "a forest of elves")`, `("copy", {"of": ["king", "man"]})`.
-        prefixes: texts to compare next-token distributions on, before and after (see `DistributionShift`);
-            `"generated"` for some that the model writes itself, `()` for no comparison. The default is
-            `"generated"`, and `()` for a model of `open_checkpoint`, of which each forward pass reads all
-            files, layer by layer: two for each given text, 17 for generated ones; for one that ZeRO-3 has
-            sharded, which runs in DeepSpeed's engine alone; and for `side="target"`, whose tokens an encoder
-            cannot read.
+        prefixes: texts to compare next-token distributions on, before and after (`report.shift`: KL in nats,
+            the probability of new tokens, whether the most probable one stayed); `"generated"` for some that
+            the model writes itself, `()` for no comparison. The default is `"generated"`, and `()` for a
+            model of `open_checkpoint`, of which each forward pass reads all files, layer by layer: two for
+            each given text, 17 for generated ones; for one that ZeRO-3 has sharded, which runs in DeepSpeed's
+            engine alone; and for `side="target"`, whose tokens an encoder cannot read.
         dry_run: gives the plan alone and changes nothing.
         pad_to_multiple_of: makes the number of rows a multiple of this.
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.

@@ -95,8 +95,16 @@ def refine_rows(
         biased.biases = context.biases
     for role, rows in (("input", context.rows), ("output", context.output)):
         if rows is not None:
-            made[role].rows = rows.to(made[role].table.parameter)
+            _put(made[role], rows)
     return context.report
+
+
+def _put(write: RowsOf, rows: torch.Tensor) -> None:
+    """Puts the rows that changed into `write`; the others stay as exact as they were, in float64, too."""
+    assert write.rows is not None
+    changed = (rows != _rows(write)).any(1).to(write.rows.device)
+    parameter = write.table.parameter
+    write.rows = torch.where(changed[:, None], rows.to(parameter), write.rows.to(parameter))
 
 
 def _rows(write: RowsOf) -> torch.Tensor:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from ..arguments import Count, Seed, Tokenizer, checked
 from ..errors import InvalidArgumentError, VocabularyWarning
-from ..initializers import Initializer, list_initializers
+from ..initializers import Initializer, list_initializers, require_finite
 from ..manifest import warn_of_another_tokenizer
 from ..retokenize import (
     SIBLINGS,
@@ -94,7 +94,8 @@ def replace_tokenizer(
         parallel: pairs of sentences, or a file of them: the old tokenizer's language and the new one's.
         dictionary: pairs of words, or a file of them, in the same order.
         donor: a model that has the new tokenizer, or its folder.
-        match: how tokens of both vocabularies are found: `canonical`, `fuzzy` (also in lower case), `exact`.
+        match: how tokens of both vocabularies are found: `canonical`, `fuzzy` (a new token that has
+            no other takes the row of its lower-case form), `exact`.
         row_norm: sums of rows get the norm that those rows have on average.
         pad_to_multiple_of: makes the number of rows a multiple of this; the rows beyond are the mean.
         refine: refinements of `list_initializers(purpose="refinement")`, which make rows better by the
@@ -174,6 +175,10 @@ def _replace(model: Any, old: Any, new: Any, request: _Request) -> ReplacementRe
             tables, request.refinements, writes, side.old, side.new, side.recipe.input.step,
             texts=request.given.get("texts"), seed=request.seed,
         )  # fmt: skip
+    made = f"init {request.record.name!r} made"
+    for write in writes:
+        if write.rows is not None:
+            require_finite(write.rows, made, write.table.name, write.table.parameter.dtype)
     news = {name: side.new for name, side in sides.items()}
     follow = Following(model, tables, news, old, new, report.notes)
 

@@ -94,6 +94,21 @@ def test_the_manifest_follows_from_the_record() -> None:
     assert target["coverage"]["types_found"] == 5888
 
 
+def test_a_card_says_which_options_and_which_surgeries_its_run_had() -> None:
+    rendered = reference_cards(RESULTS, ROOT / "model_cards")
+    most = rendered["reproduce-runs-translate-captions-words-glove_orthogonal-seed1-19160b31.md"]
+    assert "- **initialize**: `glove_orthogonal` with `turn=most`, `empty=false` (by default GloVe" in most
+    assert "| `glove_orthogonal` with `turn=most`, `empty=false` | 1 |" in rendered[INDEX]
+    surgeries = "reproduce-runs-classify-cola-minilm-clean+donor_embeddings-seed1-7e2508cd.md"
+    assert (
+        "- **surgery**: `clean`, seed 1.\n- **surgery**: `donor_embeddings`, seed 1, donor minilm.\n"
+        in (rendered[surgeries])
+    )
+    assert "zhang2021" in rendered[surgeries] and "**initialize**" not in rendered[surgeries]
+    drawn = rendered["expand_vocab-stories260K-distinct-seed1-mean_cov-scale-auto.md"]
+    assert "- **expand**: `mean_cov` with `scale=auto` (by default N(mean" in drawn and "hewitt2021" in drawn
+
+
 def test_cards_of_records_that_are_gone_are_removed_and_nothing_else(tmp_path: Path) -> None:
     shutil.copytree(RESULTS / "sentiment", tmp_path / "results")
     cards = tmp_path / "cards"

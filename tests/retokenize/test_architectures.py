@@ -119,14 +119,18 @@ def check(name: str, folder: Path) -> str:
             assert torch.allclose(bias[:rows].double(), values[origins], atol=1e-6), t.name
     for tied, values in zip(tables.companions, by_token, strict=True):
         assert torch.equal(tied.tensor, values[origins]), tied.name
-    sentence = torch.arange(5, 17)[None]
-    logits = architectures.logits_of(model.eval(), sentence)
-    assert logits.shape[-1] >= rows and torch.isfinite(logits).all()
+    if name not in DRAFTERS:
+        logits = architectures.logits_of(model.eval(), torch.arange(5, 17)[None])
+        assert logits.shape[-1] >= rows and torch.isfinite(logits).all()
     model.save_pretrained(folder)
     again: Any = type(model).from_pretrained(folder).eval()
     for a, b in zip(tables.tables, EmbeddingTables(again).tables, strict=True):
         assert torch.equal(a.parameter, b.parameter)
     return "replaced"
+
+
+DRAFTERS = {"Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"}
+"""They run on the states of a larger model alone."""
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -109,6 +109,19 @@ def test_tokens_without_counts_borrow_from_tokens_that_they_hold_or_begin() -> N
         assert taken.step[ids[token]] == Step.NONE, token
 
 
+def test_a_single_letter_lends_nothing_to_words_that_begin_with_it() -> None:
+    new = word_tokenizer(["a", "abend", "##xt", "ab", "abtei"])
+    old = word_tokenizer(["one", "off"])
+    ids, old_ids = new.get_vocab(), old.get_vocab()
+    rows: list[dict[int, float]] = [{} for _ in range(len(new))]
+    rows[ids["a"]] = {old_ids["one"]: 1.0}
+    taken = borrowed(context_of(new, old).new, Coefficients.from_rows(rows, len(old)))
+    assert taken.step[ids["abend"]] == taken.step[ids["##xt"]] == Step.NONE
+    rows[ids["ab"]] = {old_ids["off"]: 1.0}
+    taken = borrowed(context_of(new, old).new, Coefficients.from_rows(rows, len(old)))
+    assert taken.row(ids["abtei"]) == [(old_ids["off"], 1.0)]
+
+
 def test_parallel_text_from_a_file_in_either_order_of_columns(tmp_path: Path) -> None:
     letters = [*"abcdefghijklmnopqrstuvwxyz0123456789"]
     spelled = [*letters, *(f"##{c}" for c in letters)]

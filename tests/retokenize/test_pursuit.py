@@ -97,3 +97,14 @@ def test_mergekit_gives_the_same() -> None:
         ids, values = neighbor_weights(targets, points, 6, weighting)
         assert torch.equal(ids, torch.from_numpy(made["nearest"]))
         torch.testing.assert_close(values, torch.from_numpy(made[weighting]), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("width", "k"), [(32, 64), (4, 10), (64, 64), (300, 64)])
+def test_barycentric_weights_are_those_of_smallest_norm(width: int, k: int) -> None:
+    points, targets = drawn(200, width).float(), drawn(5, width, seed=1).float()
+    ids, weights = neighbor_weights(targets, points, k, "barycentric")
+    for target, chosen, found in zip(targets.double(), ids, weights.double(), strict=True):
+        near = points[chosen].double()
+        # numpy's pseudo-inverse within the weights that sum to 1
+        free = np.linalg.pinv((near - near.mean(0)).numpy().T, rcond=1e-10) @ (target - near.mean(0)).numpy()
+        assert torch.allclose(found, torch.from_numpy(free) + 1 / k, atol=1e-5)

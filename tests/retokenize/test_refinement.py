@@ -91,6 +91,21 @@ def test_words_are_read_from_the_layer_that_explains_their_pieces_best(kind: str
     assert torch.equal(lm.get_output_embeddings().weight, plain.get_output_embeddings().weight)
 
 
+def test_rows_that_a_refinement_leaves_are_as_exact_as_they_were() -> None:
+    some = list(texts()[:50])
+    lm, old, new = made("llama")
+    torch.manual_seed(0)
+    for weight in (lm.double().get_input_embeddings().weight, lm.get_output_embeddings().weight):
+        torch.nn.init.normal_(weight)
+    plain = copy.deepcopy(lm)
+    hf_embinit.replace_tokenizer(plain, old, new, "fvt", untie=True)
+    hf_embinit.replace_tokenizer(lm, old, new, "fvt", refine="first_piece_shares", texts=some, untie=True)
+    rows, start = (m.get_input_embeddings().weight.detach() for m in (lm, plain))
+    assert rows.dtype == torch.float64 and torch.equal(rows, start)
+    assert not torch.equal(start, start.float().double())  # it would be seen if they were rounded
+    assert not torch.equal(lm.get_output_embeddings().weight, plain.get_output_embeddings().weight)
+
+
 def test_a_new_token_is_as_probable_as_its_first_piece_times_its_share() -> None:
     some = list(texts()[:100])
     lm, old, new = made("gpt2")

@@ -35,6 +35,7 @@ from hf_embinit.initializers import list_initializers
 from hf_embinit.manifest import read_manifest
 from hf_embinit.retokenize import Coefficients, Step
 from hf_embinit.tables import EmbeddingTables
+from hf_embinit.tokens import canonical_form
 
 FAMILY = {"gpt2": "byte_level", "llama": "sentencepiece_bpe", "bert": "wordpiece", "bart": "unigram"}
 KINDS = list(FAMILY)
@@ -298,11 +299,19 @@ def test_draws_have_the_moments_of_the_old_columns() -> None:
     assert ((rows.std(0) / was.std(0) - 1).abs() < 5 / (2 * len(rows)) ** 0.5).all()
 
 
+@pytest.mark.filterwarnings("ignore:.*more than half")
+@pytest.mark.parametrize("method", ["random", "reinit"])
+def test_rows_beyond_what_the_dtype_holds_are_refused(method: str) -> None:
+    m, old = made("gpt2")
+    weight = m.half().get_input_embeddings().weight
+    weight.data.mul_(2e4 / weight.float().std()).clamp_(-6e4, 6e4)
+    assert bool(weight.isfinite().all())
+    refuse(m, old, tokenizer("unigram", 1500), "made rows for .* NaN or infinite .float16.", init=method)
+
+
 def test_reinit_draws_like_tokens_of_the_same_script_and_place() -> None:
     m, old = made("gpt2")
-    texts = [
-        hf_embinit.tokens.canonical_form(t, "byte_level") for t in old.convert_ids_to_tokens(range(len(old)))
-    ]
+    texts = [canonical_form(t, "byte_level") for t in old.convert_ids_to_tokens(range(len(old)))]
     starts = torch.tensor([bool(form.word_start) for form in texts])
     m.get_input_embeddings().weight.data[starts] += 50
     with pytest.warns(VocabularyWarning, match="more than half"):
