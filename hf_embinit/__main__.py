@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import io
 import json
 import os
 import re
@@ -96,7 +97,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """The console script: runs `main` and exits."""
-    if not sys.stderr.isatty():
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what is done is not to fail for a letter
+    if sys.stderr is None or not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers', too
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that half-written folders are removed
     sys.exit(main())
@@ -189,10 +192,13 @@ class _Formatter(argparse.HelpFormatter):
 
 
 def _print(answer: Answer, as_json: bool) -> None:
+    if sys.stdout is None:  # closed by who called
+        return
     if as_json:
         from .records import to_plain
 
-        text = json.dumps(to_plain(answer.data), indent=2, ensure_ascii=False, allow_nan=False)
+        escape = (sys.stdout.encoding or "utf8").lower().replace("-", "") != "utf8"
+        text = json.dumps(to_plain(answer.data), indent=2, ensure_ascii=escape, allow_nan=False)
         print(_NO_READING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     else:
         print("\n".join(map(printable, answer.text.split("\n"))))

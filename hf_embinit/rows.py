@@ -112,10 +112,10 @@ class RowRequest:
             if "tokens" in record.needs and self.tokenizer is None:
                 raise InvalidArgumentError(f"init {record.name!r} looks tokens up: give tokenizer=")
         self.needs_vectors = [record for record in records if "vectors" in record.needs]
-        given = self.vectors if self.vectors is not None else self.target_vectors
+        given, name = (self.vectors, "") if self.vectors is not None else (self.target_vectors, "target_")
         if given is not None and not self.needs_vectors:
             raise InvalidArgumentError(
-                f"init {self.init!r} uses no vectors, but vectors={shown(given)} was given"
+                f"init {self.init!r} uses no vectors, but {name}vectors={shown(given)} was given"
             )
         self.given = {name: value for name, value in self.given.items() if value is not None}
         for name in self.given:

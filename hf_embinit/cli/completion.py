@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from .command import Answer, Command
 from .train import recipe_files
 
+if TYPE_CHECKING:
+    from ..initializers import Initializer
+
 _SCRIPT = """\
 {head}_hf_embinit() {{
   local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words=""
-  case "$before" in
-    hf-embinit) words="{commands}" ;;
-    train) words="{recipes}" ;;
-    --init) words="{inits}" ;;
+  [[ $before == = ]] && before=${{COMP_WORDS[COMP_CWORD-2]}}
+  [[ $word == = ]] && word=""
+  case "$COMP_CWORD ${{COMP_WORDS[1]}} $before" in
+    1*) words="{commands}" ;;
+    "2 train train") words="{recipes}" ;;
+    *" init --init") words="{tables}" ;;
+    *" --init") words="{inits}" ;;
     *) [[ $word == -* ]] && case "${{COMP_WORDS[1]}}" in
 {flags}
     esac ;;
@@ -38,15 +46,21 @@ def _run(args: Namespace) -> Answer:
         parser = ArgumentParser()
         command.add_flags(parser)
         words = [flag for flag in parser._option_string_actions if "-" not in flag.removeprefix("--")]
-        lines.append(f'      {name}) words="{" ".join([*words, "--json"])}" ;;')
+        if name != "train":  # the words behind it are the recipe's
+            lines.append(f'      {name}) words="{" ".join([*words, "--json"])}" ;;')
     script = _SCRIPT.format(
         head=_HEADS[args.shell],
         commands=" ".join(COMMANDS),
         recipes=" ".join(recipe_files()),
-        inits=" ".join(name for record in list_initializers() for name in (record.name, *record.aliases)),
+        inits=_names(list_initializers()),
+        tables=_names(list_initializers(purpose="table")),
         flags="\n".join(lines),
     )
     return Answer(script.rstrip("\n"), {"shell": args.shell, "script": script})
+
+
+def _names(records: Iterable[Initializer]) -> str:
+    return " ".join(name for record in records for name in (record.name, *record.aliases))
 
 
 COMPLETION = Command(

@@ -65,7 +65,7 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
     from ..vocabulary import merge_adapter
 
     old = model.get_input_embeddings().num_embeddings
-    _check_pickle(args)
+    _check_adapter(args)
     adapted, own = _with_adapter(model, args.adapter), _brings_tokenizer(args.adapter)
     if own and args.tokenizer is None:  # it knows the new tokens
         tokenizer = load_tokenizer(args, other=("the tokenizer of the adapter", args.adapter))
@@ -77,10 +77,17 @@ def _merged(model: Any, args: Namespace) -> tuple[int, Any, Any]:
     return old, merge_adapter(adapted), tokenizer
 
 
-def _check_pickle(args: Namespace) -> None:
-    """Raises `DataNotFoundError` for an adapter whose weights are a pickle, without `--allow_pickle`."""
-    from peft.utils import SAFETENSORS_WEIGHTS_NAME, WEIGHTS_NAME
+def _check_adapter(args: Namespace) -> None:
+    """Raises `DataNotFoundError` for what is no adapter, and for one whose weights are a pickle without
+    `--allow_pickle`."""
+    from peft.utils import CONFIG_NAME, SAFETENSORS_WEIGHTS_NAME, WEIGHTS_NAME
 
+    from ..hub import checkpoint_file
+
+    if checkpoint_file(args.adapter, CONFIG_NAME) is None:
+        raise DataNotFoundError(
+            f"{args.adapter} has no {CONFIG_NAME}: give an adapter that PEFT has saved, a folder or a Hub id"
+        )
     if args.allow_pickle or _has(args.adapter, SAFETENSORS_WEIGHTS_NAME):
         return
     if _has(args.adapter, WEIGHTS_NAME):

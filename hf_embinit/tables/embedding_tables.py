@@ -21,7 +21,7 @@ from ..manifest import events_with
 from ..tokens import Side
 from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, refuse_resize, unwrap
 from .elsewhere import BEFORE, Elsewhere, is_elsewhere, whole
-from .memory import require_memory, uninterrupted, warn_of_old_graphs
+from .memory import require_memory, uninterrupted, warn_of_old_graphs, watch_optimizers
 from .resizing import ResizePlan, by_token, resized_copy, target_size
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, shape_of, tied_tensors
@@ -200,7 +200,8 @@ class EmbeddingTables:
         """Gives every table of a side `new_num_tokens` rows: old rows stay bit for bit, new ones are zero.
 
         Parameters stay the same objects (their data is replaced, a stale `.grad` dropped), so that ties and
-        optimizers keep pointing at them. Raises as `plan`; nothing is touched then.
+        optimizers keep pointing at them; one that has stepped already refuses to go on. Raises as `plan`;
+        nothing is touched then.
         """
         plan = self.plan(new_num_tokens, pad_to_multiple_of, side)
         self.change(plan)
@@ -277,7 +278,9 @@ class EmbeddingTables:
                 config.embinit = events
             torch.clear_autocast_cache()  # it may hold the old tables in another dtype
             then()
-        warn_of_old_graphs([tied for tied, _ in grown.values()])
+        changed = [tied for tied, _ in grown.values()]
+        warn_of_old_graphs(changed)
+        watch_optimizers(changed)
 
     def _put(self, tied: TiedTensor, after: Tensor) -> None:
         """Puts new values in the place of a tensor. A parameter in memory stays the same object."""

@@ -1,21 +1,27 @@
-"""Changing large tensors: enough memory, no interrupt half-way, and no graph of what they were."""
+"""Changing large tensors: enough memory, no interrupt half-way, no graph and no state of what they were."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..errors import InvalidArgumentError, VocabularyWarning
 from .table import TiedTensor
+
+_resized: MutableMapping[Tensor, str] = WeakIdKeyDictionary()
+"""Parameters that have other rows than before, and with which no optimizer has stepped since: their names."""
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:
@@ -85,3 +91,36 @@ def warn_of_old_graphs(changed: Iterable[TiedTensor]) -> None:
                 stacklevel=2,
             )
             return
+
+
+def watch_optimizers(changed: Iterable[TiedTensor]) -> None:
+    """Has the next step of an optimizer refuse tables whose state it keeps in the shape that they had: fused
+    ones of torch would write beyond it."""
+    for tied in changed:
+        for place in tied.locations:
+            if isinstance(place.tensor, nn.Parameter):
+                _resized[place.tensor] = tied.name
+                _watch()
+
+
+@functools.cache
+def _watch() -> None:
+    register_optimizer_step_pre_hook(_refuse_old_state)
+
+
+def _refuse_old_state(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Raises `InvalidArgumentError`."""
+    for group in optimizer.param_groups if _resized else ():
+        for parameter in group["params"]:
+            name = _resized.pop(parameter, None)
+            if name is None or parameter not in optimizer.state:
+                continue
+            for state in optimizer.state[parameter].values():
+                if not isinstance(state, Tensor) or state.dim() != parameter.dim():
+                    continue
+                if state.shape != parameter.shape:
+                    _resized[parameter] = name
+                    raise InvalidArgumentError(
+                        f"{name} is {list(parameter.shape)} now, and this {type(optimizer).__name__} has a "
+                        f"state for {list(state.shape)}: make the optimizer anew after the vocabulary changes"
+                    )

@@ -10,22 +10,29 @@ from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from ..errors import InvalidArgumentError
+from ..tokens import tokenizer_of
+from .id_fields import chat_templates
 
 
-def required_ids(tokenizer: Any, keep: set[int], special: set[int]) -> dict[str, set[int]]:
-    """Ids that must stay with `keep`, by reason. `special` are those that the model's configuration names.
+def required_ids(holder: Any, keep: set[int], special: set[int]) -> dict[str, set[int]]:
+    """Ids that must stay with `keep`, by reason. `holder` is the tokenizer or a processor with it, `special`
+    are those that the model's configuration names.
 
     BPE reaches a token through merges, so all tokens that any merge builds a kept token from stay: then every
     merge of a text whose tokens are kept is still there, in the same order. Greedy longest match
     (WordPiece) and the best path (Unigram) need nothing more, since dropping other pieces cannot beat the
     choice that was made.
     """
+    tokenizer = tokenizer_of(holder)
     spec = _spec(tokenizer)
     model = spec["model"]
     vocabulary = _vocabulary(model)
     everything = set(tokenizer.get_vocab().values())
     added = {t["id"] for t in spec["added_tokens"] if t["special"]}
     found = {"special": (added | set(tokenizer.all_special_ids) | special) & everything}
+    templates = chat_templates(holder)
+    written = (t["id"] for t in spec["added_tokens"] if any(t["content"] in text for text in templates))
+    found["template"] = set(written) & everything
     unknown = model.get("unk_token")
     if model["type"] == "Unigram":
         scores = [score for _, score in model["vocab"]]

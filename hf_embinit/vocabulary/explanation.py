@@ -63,6 +63,8 @@ def explain_tokens(
         name = "source"
         files = files_of(name)
     if files[""] is None:
+        if side not in (None, "shared") and files_of("shared")[""] is not None:
+            raise InvalidArgumentError(f"side={side!r}: {model} has one vocabulary: leave it out")
         raise DataNotFoundError(
             f"{model} has no {coefficients_file()}: expected a folder that `hf-embinit retokenize` wrote, or "
             f"the Hub id that it was published as"

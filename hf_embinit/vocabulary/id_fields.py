@@ -154,6 +154,15 @@ def _in_code(model: PreTrainedModel) -> tuple[int, ...]:
     return (101, 102, 1012, 1029) if kinds & {"grounding-dino", "mm-grounding-dino"} else ()
 
 
+def chat_templates(holder: Any) -> list[str]:
+    """The texts of the chat templates of a tokenizer, or of a processor and its tokenizer."""
+    found: list[str] = []
+    for one in {id(one): one for one in (holder, tokenizer_of(holder))}.values():
+        template = getattr(one, "chat_template", None)
+        found += template.values() if isinstance(template, dict) else [template] if template else []
+    return found
+
+
 def refuse_shifted_ids(model: PreTrainedModel) -> None:
     """Raises `UnsupportedModelError` for Bark's text, which is looked up at its id and an offset."""
     if model.config.model_type in ("bark", "semantic"):

@@ -14,7 +14,7 @@ from ..tables import EmbeddingTables, Side
 from .id_fields import ends_at_highest_id, id_before_times, id_fields, refuse_shifted_ids
 from .new_tokens import CheckedTokens
 
-_BY_SLOTS = "by expand_vocabulary(..., slots=[...])"
+_BY_SLOTS = "by expand_vocabulary(..., slots=[...]) or --slots ID"
 
 
 def rows_beyond(tables: EmbeddingTables) -> int:

@@ -55,8 +55,9 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     """Drops all tokens but `keep` from `tokenizer` and every table of `model`, in place; ids become 0..n-1.
 
     A text whose tokens are all kept is split as before, and its logits for kept tokens are what they were;
-    other texts are split into kept pieces. Special tokens, byte alphabets and the tokens that BPE merges
-    kept ones from stay too, and so do those that configurations or the model's code name. Ids in all
+    other texts are split into kept pieces. Special tokens, byte alphabets, added tokens that a chat template
+    writes and the tokens that BPE merges kept ones from stay too, and so do those that configurations or the
+    model's code name. Ids in all
     configurations, in modules, in the tokenizer and in a processor follow. Padding rows of the matrix are
     dropped, except those that a configuration names.
 
@@ -71,10 +72,10 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     wanted = _ids(tokenizer, keep)
     fields = [*id_fields(tables.model, old_rows), *tokenizer_id_fields(holder)]
     named = set().union(*(field.ids for field in fields))
-    also = required_ids(tokenizer, wanted, special=named | named_by_number(tables.model, tokenizer))
+    also = required_ids(holder, wanted, special=named | named_by_number(tables.model, tokenizer))
     names = {i: token for token, i in tokenizer.get_vocab().items()}
     old_ids = sorted(wanted.union(*also.values()))
-    check_size(tables, old_ids[-1] + 1, old_rows, "the tokenizer")
+    check_size(tables, max(names) + 1, old_rows, "the tokenizer")
     old_ids += sorted(i for i in named if i < old_rows and i not in names)  # rows without a token
     new_id = {old: new for new, old in enumerate(old_ids)}
     refuse_moved_meanings(tables.model, old_rows, new_id)

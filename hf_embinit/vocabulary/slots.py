@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tables import RESERVED_NAMES
 from ..tokens import BYTE_TOKEN, vocabulary
-from .id_fields import id_fields
+from .id_fields import chat_templates, id_fields
 
 Slots = Literal["reserved"] | Sequence[int]
 """Where new tokens go: unused tokens that are known by their names, or the ids to take, in this order."""
@@ -40,7 +40,7 @@ class SlotFiller:
         self.named = slots == "reserved"
         used = _used(model, tokenizer, rows)
         if isinstance(slots, str) and slots == "reserved":
-            templates = _templates(tokenizer)
+            templates = chat_templates(tokenizer)
             processed = set() if not _is_fast(tokenizer) else _processed(_spec(tokenizer)["post_processor"])
             self.ids = [
                 i
@@ -135,12 +135,6 @@ def _used(model: PreTrainedModel, tokenizer: Any, rows: int) -> dict[int, str]:
         if isinstance(token, str):
             names[int(tokenizer.convert_tokens_to_ids(token))] = f"the tokenizer's {role}"
     return names
-
-
-def _templates(tokenizer: Any) -> list[str]:
-    """The texts of the chat templates."""
-    template = getattr(tokenizer, "chat_template", None)
-    return list(template.values()) if isinstance(template, dict) else [template] if template else []
 
 
 def _processed(processor: Any) -> set[str]:

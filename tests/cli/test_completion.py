@@ -21,6 +21,12 @@ OFFERED = {
     "hf-embinit expand model --tok": "--tokenizer --tokens --tokens_file",
     "hf-embinit expand model --init glove_x": "glove_xavier",
     "hf-embinit doctor runs": "",  # a file name: bash's own
+    "hf-embinit results train class": "",  # and so is this
+    "/usr/bin/hf-embinit comp": "compare completion",
+    "hf-embinit train translate --js": "",  # the recipe's, which has none
+    "hf-embinit init model --init fo": "",  # not for whole tables, as `focus` is not
+    "hf-embinit retokenize a b --init fo": "focus",
+    "hf-embinit expand model --init = glove_x": "glove_xavier",  # how bash takes `--init=glove_x` apart
 }
 
 

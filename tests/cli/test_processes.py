@@ -83,3 +83,31 @@ def test_every_command_reads_a_run_folder_of_ours(tmp_path: Path) -> None:
         assert "custom code" not in err and "Traceback" not in err, (name, err)
         assert out.strip(), name
     assert all(list((tmp_path / name).iterdir()) for name in WRITTEN)
+
+
+@pytest.mark.parametrize("json_flag", [[], ["--json"]], ids=["text", "json"])
+def test_a_terminal_without_the_letters_gets_escapes(tmp_path: Path, json_flag: list[str]) -> None:
+    """What was done is saved by then, and must not end in a traceback."""
+    run_folder(tmp_path / "gpt2", "gpt2")
+    words = ["expand", "gpt2", "--tokens", "Фрукт", "--output_dir", "grown", *json_flag]
+    done = subprocess.run(
+        [sys.executable, "-m", "hf_embinit", *words],
+        env={**OFFLINE, "PYTHONIOENCODING": "ascii"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert "\\u0424" in done.stdout and (tmp_path / "grown" / "config.json").is_file()
+    if json_flag:
+        assert "Фрукт" in str(json.loads(done.stdout))
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -m hf_embinit list >&-', sys.executable],
+        env=OFFLINE,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr

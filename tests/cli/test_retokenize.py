@@ -79,6 +79,8 @@ def test_explain_says_what_a_row_is_made_of(folder: Path, capsys: pytest.Capture
     assert sorted(data[0]["weights"]) == sorted([piece, 0.5] for piece in old.tokenize(word))
     assert data[1]["part"] == "output" and data[1]["weights"] == [[old.tokenize(word)[0], 1.0]]
     assert not data[0]["scaled"]
+    code, _, said = embinit(capsys, "explain", folder / "out", word, "--side", "source")
+    assert code == 1 and "side='source': " in said and "has one vocabulary: leave it out" in said
     flags = ["--row_norm", "--init", "fvt", "--output_dir", folder / "scaled"]
     assert embinit(capsys, "retokenize", folder / "model", folder / "new", *flags)[0] == 0
     lines = embinit(capsys, "explain", folder / "scaled", word, "<pad>")[1].splitlines()

@@ -88,7 +88,7 @@ def test_merge_refuses_what_does_not_fit(trained, tmp_path, capsys) -> None:
     model("gpt2", 300).save_pretrained(tmp_path / "other")
     for base, adapter, said in (
         ("other", "adapter", "base has 300 rows, but"),
-        ("base", "base", "cannot be loaded onto this base"),
+        ("base", "base", "base has no adapter_config.json: give an adapter that PEFT has saved"),
     ):
         words = ["merge", str(tmp_path / base), str(tmp_path / adapter), "--output_dir", str(tmp_path / "o")]
         assert main(words) == 1 and said in capsys.readouterr().err

@@ -202,6 +202,31 @@ def test_an_optimizer_made_before_still_steps() -> None:
     assert not torch.equal(before, model.transformer.wte.weight)
 
 
+@pytest.mark.parametrize("options", [{}, {"fused": True}], ids=["plain", "fused"])
+def test_an_optimizer_that_has_stepped_refuses_a_table_of_other_rows(options: dict[str, bool]) -> None:
+    """Its state is of the old shape; a fused one of torch would write beyond it."""
+    model = gpt2()
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
+
+    def step(stepping: torch.optim.Optimizer) -> None:
+        model(torch.arange(5)[None]).logits.pow(2).sum().backward()
+        stepping.step()
+        stepping.zero_grad()
+
+    step(optimizer)
+    EmbeddingTables(model).resize(V + 3)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for _ in range(2):
+        with pytest.raises(
+            InvalidArgumentError, match=rf"wte.weight is \[{V + 3}, .* AdamW .* \[{V}, .*anew"
+        ):
+            step(optimizer)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    fresh = torch.optim.AdamW(model.parameters(), **options)
+    step(fresh)
+    step(fresh)
+
+
 def test_read_and_write() -> None:
     model = mobilebert().to(torch.bfloat16)
     tables = EmbeddingTables(model)

@@ -126,6 +126,23 @@ def test_bpe_keeps_what_kept_tokens_are_merged_from() -> None:
     assert t.decode(t("Überall ☃!")["input_ids"]) == "Überall ☃!"  # the alphabet stays
 
 
+def test_added_tokens_that_a_chat_template_writes_stay() -> None:
+    """Qwen's `<think>` is no special token, and no text that a model is trained on has it."""
+    t = tokenizer("byte_level")
+    t.add_tokens(["<think>", "</think>", "<unused>"])
+    t.chat_template = {
+        "default": "{% for m in messages %}{{ m.content }}{% endfor %}<think>",
+        "tool_use": "{% for m in messages %}{{ m.content }}{% endfor %}</think>",
+    }
+    m = model("gpt2", len(t))
+    talk = [{"role": "user", "content": "the dog"}]
+    before = t.convert_ids_to_tokens(t.apply_chat_template(talk, return_dict=False))
+    report = prune_vocabulary(m, t, t.tokenize("the dog"))
+    assert sorted(report.also_kept["template"]) == ["</think>", "<think>"]
+    assert "<unused>" not in t.get_vocab()
+    assert t.convert_ids_to_tokens(t.apply_chat_template(talk, return_dict=False)) == before
+
+
 def test_what_cannot_be_pruned_is_refused_untouched() -> None:
     t = tokenizer("words")
     m = model("gpt2", len(t))
@@ -156,8 +173,9 @@ def test_what_cannot_be_pruned_is_refused_untouched() -> None:
 
     with pytest.raises(InvalidArgumentError, match="Words keeps its vocabulary in no tokenizer"):
         prune_vocabulary(m, Words(), ["a"])
-    with pytest.raises(InvalidArgumentError, match="but the model has 100 rows"):
-        prune_vocabulary(model("gpt2", 100), t, range(len(t)))
+    for keep in (range(len(t)), ["the"]):  # another model's tokenizer, whatever is kept of it
+        with pytest.raises(InvalidArgumentError, match="but the model has 100 rows"):
+            prune_vocabulary(model("gpt2", 100), t, keep)
     assert all(torch.equal(value, state[name]) for name, value in m.state_dict().items())
 
 

@@ -127,7 +127,7 @@ def timestamps(case: Case) -> Iterator[Finding]:
                 "timestamps_order",
                 f"id {i} ({token!r}) lies behind no_timestamps_token_id {last}, so that it is read as the "
                 f"time {expected:.2f} s",
-                "Give tokens ids before it: expand_vocabulary(..., slots=[...])",
+                "Give tokens ids before it: expand_vocabulary(..., slots=[...]), --slots ID",
             )
             return
 
@@ -147,7 +147,7 @@ def pooled_tokens(case: Case) -> Iterator[Finding]:
             f"the end, where there is one ({names[behind[0]]!r})",
             f"Set {module}.eos_token_id and {module}.config.eos_token_id to {eos}, and save it"
             if settable
-            else "Give tokens ids before it: expand_vocabulary(..., slots=[...])",
+            else "Give tokens ids before it: expand_vocabulary(..., slots=[...]), --slots ID",
         )
 
 
