@@ -101,7 +101,7 @@ hf-embinit expand model --tokens <z> --slots 99999 --output_dir o | slots has 99
 hf-embinit expand nan --tokens <z> --output_dir o | has NaN or infinite entries: load the model's weights
 hf-embinit expand no_tokenizer --tokens <z> --output_dir o | the tokenizer of 'no_tokenizer'
 hf-embinit expand model --tokens <z> --output_dir /proc/nowhere/o | /proc/nowhere/o cannot be
-hf-embinit merge model nowhere --output_dir o | adapter_config.json of model 'nowhere' is not in the local cache
+hf-embinit merge model nowhere --output_dir o | model 'nowhere' is not in the local cache
 hf-embinit merge nowhere full --output_dir o | model 'nowhere' is not in the local cache
 hf-embinit prune model --output_dir o | prune needs --corpus or --keep
 hf-embinit prune model --corpus nowhere.txt --output_dir o | --corpus nowhere.txt is no file here
