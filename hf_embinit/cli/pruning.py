@@ -78,7 +78,8 @@ PRUNE = Command(
     summary="drop the tokens that a corpus does not use, and save the smaller model",
     description="Drops tokens from a tokenizer and their rows from every table of its model, and saves both "
     "to a new folder. Texts whose tokens are all kept are split as before and give the same logits for them; "
-    "other texts are split into what is left. Special tokens, bytes and what merges need stay.",
+    "other texts are split into what is left. Special tokens, what a chat template writes, bytes and what "
+    "merges need stay.",
     examples=(
         "hf-embinit prune path/to/model --corpus german.txt --output_dir german",
         "hf-embinit prune path/to/model --corpus notes.txt --keep yes no --min_count 5 --output_dir small",
