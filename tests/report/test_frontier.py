@@ -219,6 +219,11 @@ INTERVALS = {
         "`glove_orthogonal` 4.05 above them (2.82 to 5.28)": "emptied-1 - glove-1",
         "on the positions, 3.31 (2.17 to 4.45)": "anti-1 - glove-1",
         "`glove_orthogonal` 5.0 (3.4 to 6.5)": "emptied-1 - xavier-1",
+        "5.14 BLEU below itself with added sines (4.17 to 6.11)": "none-1 - glove_xavier-1",
+        "4.69 below the control (3.44 to 5.95)": "none-1 - anti-1",
+        "7.21 below rotary ones (4.84 to 9.57)": "none-1 - rotary-1",
+        "from random rows with them (-0.45, -1.11 to 0.20)": "none-1 - xavier-1",
+        "(-1.38, -2.77 to 0.00), and their": "none-1 - glove-1",
     },
     ("Multi30k, frozen", "Val. loss"): {
         "(-0.007, -0.021 to 0.007, and": "random-1 - glove_xavier-1",
@@ -231,6 +236,9 @@ INTERVALS = {
         "-0.009 nats (-0.020 to 0.002)": "emptied-1 - glove_xavier-1",
         "0.154 nats lower (0.129 to 0.180;": "glove-1 - xavier-1",
         "0.100 nats below them (0.090 to 0.110)": "glove_xavier-1 - glove-1",
+        "0.190 nats above it (0.182 to 0.198)": "none-1 - glove_xavier-1",
+        "are 0.064 nats below these (0.040 to 0.088)": "none-1 - xavier-1",
+        "0.090 nats above theirs (0.088 to 0.092)": "none-1 - glove-1",
     },
     ("Multi30k, trained", "BLEU"): {
         "+0.35 BLEU on `glove_xavier` (-1.54 to 2.24)": "emptied-0.5 - glove_xavier-0.5",
