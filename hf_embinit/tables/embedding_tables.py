@@ -268,6 +268,7 @@ class EmbeddingTables:
         for assignment in fresh:
             _assign(*assignment)
         with uninterrupted():
+            watch_optimizers([tied for tied, _ in grown.values()])
             for assignment in assignments:
                 _assign(*assignment)
             for tied, after in grown.values():
@@ -278,9 +279,7 @@ class EmbeddingTables:
                 config.embinit = events
             torch.clear_autocast_cache()  # it may hold the old tables in another dtype
             then()
-        changed = [tied for tied, _ in grown.values()]
-        warn_of_old_graphs(changed)
-        watch_optimizers(changed)
+        warn_of_old_graphs([tied for tied, _ in grown.values()])
 
     def _put(self, tied: TiedTensor, after: Tensor) -> None:
         """Puts new values in the place of a tensor. A parameter in memory stays the same object."""

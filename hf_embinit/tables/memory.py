@@ -20,8 +20,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..errors import InvalidArgumentError, VocabularyWarning
 from .table import TiedTensor
 
-_resized: MutableMapping[Tensor, str] = WeakIdKeyDictionary()
-"""Parameters that have other rows than before, and with which no optimizer has stepped since: their names."""
+_resized: MutableMapping[Tensor, tuple[str, set[torch.Size]]] = WeakIdKeyDictionary()
+"""Parameters that have other rows than before, and with which no optimizer has stepped since: their names and
+the shapes that they had."""
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:
@@ -94,12 +95,13 @@ def warn_of_old_graphs(changed: Iterable[TiedTensor]) -> None:
 
 
 def watch_optimizers(changed: Iterable[TiedTensor]) -> None:
-    """Has the next step of an optimizer refuse tables whose state it keeps in the shape that they had: fused
-    ones of torch would write beyond it."""
+    """Before tables change their shape: has the next step of an optimizer refuse those of which it keeps a
+    state in the shape of before, since fused ones of torch would write beyond it."""
     for tied in changed:
         for place in tied.locations:
             if isinstance(place.tensor, nn.Parameter):
-                _resized[place.tensor] = tied.name
+                _, shapes = _resized.setdefault(place.tensor, (tied.name, set()))
+                shapes.add(place.tensor.shape)
                 _watch()
 
 
@@ -112,14 +114,13 @@ def _refuse_old_state(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Raises `InvalidArgumentError`."""
     for group in optimizer.param_groups if _resized else ():
         for parameter in group["params"]:
-            name = _resized.pop(parameter, None)
-            if name is None or parameter not in optimizer.state:
+            known = _resized.pop(parameter, None)
+            if known is None:
                 continue
-            for state in optimizer.state[parameter].values():
-                if not isinstance(state, Tensor) or state.dim() != parameter.dim():
-                    continue
-                if state.shape != parameter.shape:
-                    _resized[parameter] = name
+            name, shapes = known
+            for state in optimizer.state.get(parameter, {}).values():
+                if isinstance(state, Tensor) and state.shape in shapes - {parameter.shape}:
+                    _resized[parameter] = known
                     raise InvalidArgumentError(
                         f"{name} is {list(parameter.shape)} now, and this {type(optimizer).__name__} has a "
                         f"state for {list(state.shape)}: make the optimizer anew after the vocabulary changes"

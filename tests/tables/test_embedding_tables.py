@@ -227,6 +227,22 @@ def test_an_optimizer_that_has_stepped_refuses_a_table_of_other_rows(options: di
     step(fresh)
 
 
+def test_states_that_have_another_shape_by_design_are_no_old_ones() -> None:
+    """Adafactor keeps sums of rows and of columns; here they are of a run that goes on after the growth."""
+    model = gpt2()
+    EmbeddingTables(model).resize(V + 3)
+    saved = None
+    for _ in range(2):
+        optimizer = torch.optim.Adafactor(model.parameters())
+        if saved is not None:
+            optimizer.load_state_dict(saved)
+            EmbeddingTables(model).resize(V)
+            EmbeddingTables(model).resize(V + 3)
+        model(torch.arange(5)[None]).logits.pow(2).sum().backward()
+        optimizer.step()
+        saved = optimizer.state_dict()
+
+
 def test_read_and_write() -> None:
     model = mobilebert().to(torch.bfloat16)
     tables = EmbeddingTables(model)
