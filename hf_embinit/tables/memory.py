@@ -7,7 +7,7 @@ import functools
 import signal
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, MutableMapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,13 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils.weak import WeakIdKeyDictionary
 
 from ..errors import InvalidArgumentError, VocabularyWarning
 from .table import TiedTensor
 
-_resized: MutableMapping[Tensor, tuple[str, set[torch.Size]]] = WeakIdKeyDictionary()
-"""Parameters that have other rows than before, and with which no optimizer has stepped since: their names and
-the shapes that they had."""
+_OLD_SHAPES = "hf_embinit_old_shapes"
+"""An attribute of parameters that have other rows than before, and with which no optimizer has stepped since:
+the shapes that they had. (No weak dictionary: torch swaps no tensors that weak references lead to.)"""
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:
@@ -99,9 +98,8 @@ def watch_optimizers(changed: Iterable[TiedTensor]) -> None:
     state in the shape of before, since fused ones of torch would write beyond it."""
     for tied in changed:
         for place in tied.locations:
-            if isinstance(place.tensor, nn.Parameter):
-                _, shapes = _resized.setdefault(place.tensor, (tied.name, set()))
-                shapes.add(place.tensor.shape)
+            if type(place.tensor) is nn.Parameter:
+                vars(place.tensor).setdefault(_OLD_SHAPES, []).append(place.tensor.shape)
                 _watch()
 
 
@@ -112,16 +110,16 @@ def _watch() -> None:
 
 def _refuse_old_state(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Raises `InvalidArgumentError`."""
-    for group in optimizer.param_groups if _resized else ():
+    for group in optimizer.param_groups:
         for parameter in group["params"]:
-            known = _resized.pop(parameter, None)
-            if known is None:
+            old = getattr(parameter, _OLD_SHAPES, None)
+            if old is None:
                 continue
-            name, shapes = known
             for state in optimizer.state.get(parameter, {}).values():
-                if isinstance(state, Tensor) and state.shape in shapes - {parameter.shape}:
-                    _resized[parameter] = known
+                if isinstance(state, Tensor) and state.shape in old and state.shape != parameter.shape:
                     raise InvalidArgumentError(
-                        f"{name} is {list(parameter.shape)} now, and this {type(optimizer).__name__} has a "
-                        f"state for {list(state.shape)}: make the optimizer anew after the vocabulary changes"
+                        f"a table has the shape {list(parameter.shape)} now, for which this "
+                        f"{type(optimizer).__name__} keeps a state of {list(state.shape)}: make the optimizer "
+                        f"anew after the vocabulary has changed"
                     )
+            delattr(parameter, _OLD_SHAPES)

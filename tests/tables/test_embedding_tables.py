@@ -217,9 +217,7 @@ def test_an_optimizer_that_has_stepped_refuses_a_table_of_other_rows(options: di
     EmbeddingTables(model).resize(V + 3)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     for _ in range(2):
-        with pytest.raises(
-            InvalidArgumentError, match=rf"wte.weight is \[{V + 3}, .* AdamW .* \[{V}, .*anew"
-        ):
+        with pytest.raises(InvalidArgumentError, match=rf"the shape \[{V + 3}, .* AdamW .* \[{V}, .*anew"):
             step(optimizer)
     assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
     fresh = torch.optim.AdamW(model.parameters(), **options)
