@@ -119,7 +119,7 @@ def _refuse_old_state(optimizer: torch.optim.Optimizer, *_: Any) -> None:
                 if isinstance(state, Tensor) and state.shape in old and state.shape != parameter.shape:
                     raise InvalidArgumentError(
                         f"a table has the shape {list(parameter.shape)} now, for which this "
-                        f"{type(optimizer).__name__} keeps a state of {list(state.shape)}: make the optimizer "
-                        f"anew after the vocabulary has changed"
+                        f"{type(optimizer).__name__} keeps a state of {list(state.shape)}: make the "
+                        f"optimizer anew after the vocabulary has changed"
                     )
             delattr(parameter, _OLD_SHAPES)
