@@ -197,7 +197,7 @@ def _print(answer: Answer, as_json: bool) -> None:
     if as_json:
         from .records import to_plain
 
-        escape = (sys.stdout.encoding or "utf8").lower().replace("-", "") != "utf8"
+        escape = (getattr(sys.stdout, "encoding", None) or "utf8").lower().replace("-", "") != "utf8"
         text = json.dumps(to_plain(answer.data), indent=2, ensure_ascii=escape, allow_nan=False)
         print(_NO_READING.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
     else:

@@ -17,7 +17,7 @@ from .initializers import table_initializer
 from .manifest import warn_of_another_tokenizer
 from .measures import embedding_statistics
 from .rows import MadeRows, RowRequest, VectorSource, make_rows
-from .tables import EmbeddingTables
+from .tables import EmbeddingTables, StoredRows
 from .tokens import Coverage, coverage, tokenizer_of, vocabulary
 
 logger = logging.getLogger(__name__)
@@ -246,10 +246,12 @@ def _moments(tables: EmbeddingTables, made: MadeRows) -> dict[str, Any]:
     if made.context.padding_row is not None:
         keep = keep[keep != made.context.padding_row]
     table = tables.read(made.table)
-    keep = keep[torch.isfinite(table).all(1).cpu()[keep]]  # what was there before may be anything
+    finite = [torch.isfinite(block).all(1) for block in table.split(2**14)]  # of a file, by blocks
+    keep = keep[torch.cat(finite).cpu()[keep]]  # what was there before may be anything
     if len(keep) * table.shape[1] < 2:
         return {"num_embeddings": 0, "embedding_dim": table.shape[1], "std": float("nan")}
-    return embedding_statistics(table[keep.to(table.device)], effective_rank=False).to_dict()
+    values = table.take(keep) if isinstance(table, StoredRows) else table[keep.to(table.device)]
+    return embedding_statistics(values, effective_rank=False).to_dict()
 
 
 def _covered(init: str, made: MadeRows, counts: Tensor | None) -> Coverage | None:

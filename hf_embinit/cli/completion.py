@@ -18,7 +18,7 @@ _SCRIPT = """\
   [[ $before == = ]] && before=${{COMP_WORDS[COMP_CWORD-2]}}
   [[ $word == = ]] && word=""
   case "$COMP_CWORD ${{COMP_WORDS[1]}} $before" in
-    1*) words="{commands}" ;;
+    "1 "*) words="{commands}" ;;
     "2 train train") words="{recipes}" ;;
     *" init --init") words="{tables}" ;;
     *" --init") words="{inits}" ;;

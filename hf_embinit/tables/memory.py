@@ -20,8 +20,8 @@ from ..errors import InvalidArgumentError, VocabularyWarning
 from .table import TiedTensor
 
 _OLD_SHAPES = "hf_embinit_old_shapes"
-"""An attribute of parameters that have other rows than before, and with which no optimizer has stepped since:
-the shapes that they had. (No weak dictionary: torch swaps no tensors that weak references lead to.)"""
+"""An attribute of parameters that have other rows than before: the shapes that they had. (No weak dictionary:
+torch swaps no tensors that weak references lead to.)"""
 
 
 def require_memory(needed: int, device: torch.device, what: str) -> None:
@@ -113,7 +113,7 @@ def _refuse_old_state(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             old = getattr(parameter, _OLD_SHAPES, None)
-            if old is None:
+            if old is None or not (parameter.requires_grad or parameter.grad is not None):
                 continue
             for state in optimizer.state.get(parameter, {}).values():
                 if isinstance(state, Tensor) and state.shape in old and state.shape != parameter.shape:
@@ -122,4 +122,3 @@ def _refuse_old_state(optimizer: torch.optim.Optimizer, *_: Any) -> None:
                         f"{type(optimizer).__name__} keeps a state of {list(state.shape)}: make the "
                         f"optimizer anew after the vocabulary has changed"
                     )
-            delattr(parameter, _OLD_SHAPES)

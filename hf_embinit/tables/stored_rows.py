@@ -160,8 +160,10 @@ def _split(rows: StoredRows, size: Any, dim: int = 0) -> Any:
 
 
 def _index(rows: StoredRows, indices: Sequence[Tensor | None]) -> Any:
-    if len(indices) == 1 and indices[0] is not None and indices[0].dim() == 1:
-        return _part(rows, rows.where[indices[0]]).whole()
+    first = indices[0]
+    if len(indices) == 1 and first is not None and (first.dim() == 1 or first.dtype != torch.bool):
+        where = rows.where[first]
+        return _part(rows, where.flatten()).whole().view(*where.shape, rows.shape[1])
     if len(indices) == 2 and indices[0] is None:  # columns
         return torch.cat([block[:, indices[1]] for block in rows.blocks()])
     return NotImplemented

@@ -57,13 +57,17 @@ def load_classification(
     from datasets import DatasetDict
 
     overrides = {split: path for split, path in (files or {}).items() if path is not None}
+    complete = overrides.keys() >= {"train", "validation"}
     spec = DATASETS.get(task)
     if spec is None and not Path(task).is_dir():
         with suppress(DataNotFoundError):
             task = str(find_folder(task, data_dir) or task)
-        if not Path(task).is_dir():
+        if not complete and not Path(task).is_dir():
             raise _unknown(task)
-    splits, origin = _load(task, data_dir) if set(overrides) != set(SPLITS) else (DatasetDict(), "")
+    splits, origin = DatasetDict(), ""
+    if set(overrides) != set(SPLITS) and (spec is not None or Path(task).is_dir()):
+        with suppress(*[DataNotFoundError] if complete else []):  # then a test split is all that is missed
+            splits, origin = _load(task, data_dir)
     for split, path in overrides.items():
         splits[split] = load_file(path)
         splits.pop(f"{split}_mismatched", None)
@@ -184,9 +188,10 @@ def _label_names(train: Dataset, task: str) -> tuple[str, ...]:
         _refuse_words_among_scores(train["label"][:], task)
         names = tuple(sorted(set(values)))
     elif all(isinstance(value, (bool, int)) for value in values):
-        names = tuple(str(i) for i in range(max(map(int, values), default=0) + 1))
+        names = tuple(str(i) for i in sorted({int(value) for value in values if value >= 0}))
     else:
-        if all(isinstance(value, float) and value.is_integer() for value in values):
+        whole = all(isinstance(value, float) and value.is_integer() for value in values)
+        if whole and None not in train["label"][:]:  # beside one without a label integers are read so
             logger.warning(
                 "the labels of --task %s are numbers with a point (%s), so this is regression; write classes "
                 "as 0, 1, ... or as words",
@@ -229,7 +234,12 @@ def _checked(split: Dataset, name: str, task: ClassificationTask) -> Dataset:
     for column in (*task.columns, "label"):
         if column not in split.column_names:
             has = ", ".join(split.column_names)
-            raise InvalidArgumentError(f"the {name} split has no column {column!r}; it has: {has}")
+            hint = (
+                ""
+                if task.name not in DATASETS
+                else f"; for data of your own give them another --task than {task.name}"
+            )
+            raise InvalidArgumentError(f"the {name} split has no column {column!r}; it has: {has}{hint}")
     texts = {}
     for target, column in zip(("text", "text_pair"), task.columns, strict=False):
         texts[target] = split[column][:]
@@ -270,10 +280,10 @@ def _numbering(split: Dataset, task: ClassificationTask) -> Callable[[Any], Any]
 
     def number_of(value: Any) -> Any:
         if isinstance(value, str) or (named and isinstance(value, int) and value != _HIDDEN):
-            known = numbers.get(str(value), value)
-            if known is value and digits:
+            if str(value) in numbers:
+                return numbers[str(value)]
+            if digits:
                 raise ValueError
-            return known
         return value
 
     return number_of

@@ -86,6 +86,8 @@ def load_file(path: str | Path) -> Dataset:
         cause: object = error.__cause__ or error
         if isinstance(cause, ParserWarning):
             cause = "a row has more fields than the header; a text with a comma stands in quotation marks"
+        if "corresponds to no data" in str(cause):
+            raise InvalidArgumentError(f"{str(path)!r} has no rows") from error
         raise InvalidArgumentError(f"{str(path)!r} is not a valid {path.suffix} file: {cause}") from error
     finally:
         log.setLevel(level)

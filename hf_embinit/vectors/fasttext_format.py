@@ -177,7 +177,9 @@ def _read_model(data: _Bytes, where: str, version: int) -> _Model:
 def _read_rows(data: _Bytes, needed: np.ndarray, model: _Model, where: str) -> np.ndarray:
     """Rows `[len(needed), D]` of the input table, for ids in ascending order."""
     if data.take(1) != b"\0":
-        raise VectorFileError(f"{where} is a quantised fastText model: use its .bin or .vec file.")
+        raise VectorFileError(
+            f"{where} is a quantised fastText model: use the one before quantize(), or its .vec file."
+        )
     total, dim = struct.unpack("<qq", data.take(16))
     if dim != model.dim or (len(needed) and not 0 <= needed[0] <= needed[-1] < total):
         raise VectorFileError(

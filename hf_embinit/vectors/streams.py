@@ -20,10 +20,11 @@ _BLOCKS_AHEAD = 4
 _NOT_VECTORS = (".md", ".pdf", ".html", ".json", ".license", ".py", ".sh", ".log")
 
 
+_NUMPY = b"\x93NUMPY"
 _PICKLE = "a pickle: gensim's vectors are saved for others by kv.save_word2vec_format('vectors.txt')"
 _OTHER_FORMATS = (
     (b"GGUF", "a GGUF file: load_vectors reads it (unpacked)"),
-    (b"\x93NUMPY", "an array of NumPy: give PretrainedVectors(tokens, torch.from_numpy(array), name)"),
+    (_NUMPY, "an array of NumPy: give PretrainedVectors(tokens, torch.from_numpy(array), name)"),
     *((b"\x80%c" % version, _PICKLE) for version in range(2, 6)),
     (b"\x1f\x8b", "packed by gzip inside: unpack it first (gunzip)"),
     (b"PK\x03\x04", "packed by zip inside: unpack it first (unzip)"),
@@ -73,6 +74,8 @@ def choose_member(path: Path, member: str | None = None) -> str:
         raise VectorFileError(
             f"{path} is a file of PyTorch: give PretrainedVectors(tokens, matrix, name) of what it holds."
         )
+    if names and all(name.endswith(".npy") for name in names):
+        raise VectorFileError(f"{path} is {dict(_OTHER_FORMATS)[_NUMPY]}.")
     candidates = [name for name in names if _may_be_vectors(name)]
     if len(candidates) != 1:
         what = "several members that may hold vectors" if candidates else "no member that looks like vectors"

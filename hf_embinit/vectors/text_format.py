@@ -211,6 +211,8 @@ class _TextReader:
             raise self._error(2, f"{width or 'no'} numbers where the header on line 1 says {header[1]}")
         if width is None:
             raise self._error(1, f"{_shown(lines[0][:40])}... is not a token followed by numbers")
+        if width > 4 and lines[0].split()[-width:] in _column_numbers(width):
+            raise self._error(1, f"it numbers the {width} columns: write the file without a header")
         return _Layout(width, None, bom, b"\t" in lines[0], indented)
 
     @staticmethod
@@ -223,6 +225,11 @@ class _TextReader:
         most = max(counts.values())
         # Widths that are equally frequent: the first row decides, it is the least likely to be damaged.
         return next(width for width in trailing if counts[width] == most)
+
+
+def _column_numbers(width: int) -> list[list[bytes]]:
+    """How a table's header numbers its columns."""
+    return [[b"%d" % (first + i) for i in range(width)] for first in (0, 1)]
 
 
 def _trailing_numbers(fields: list[bytes]) -> int:

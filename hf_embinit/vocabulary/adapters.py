@@ -237,8 +237,10 @@ def grow(base: nn.Module, manifest: dict[str, Any], rows: dict[str, Tensor], nam
             if getattr(config, "tie_word_embeddings", False):
                 config.tie_word_embeddings = False  # PEFT goes by it, and would load one table into both
 
-    for side, at in manifest["sides"].items():
-        tables.change(tables.plan(at["rows"], side=side), _writes(tables, side, at["ids"], rows), record)
+    sides = manifest["sides"].items()
+    plans = [tables.plan(at["rows"], side=side) for side, at in sides]
+    writes = [write for side, at in sides for write in _writes(tables, side, at["ids"], rows)]
+    tables.change(plans, writes, record)
 
 
 def _writes(tables: EmbeddingTables, side: Side, ids: list[int], rows: dict[str, Tensor]) -> list[RowsOf]:

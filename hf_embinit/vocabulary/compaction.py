@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -45,6 +46,7 @@ def required_ids(holder: Any, keep: set[int], special: set[int]) -> dict[str, se
         found["unknown"] = {vocabulary[unknown]}
     if spec.get("padding"):
         found["padding"] = {spec["padding"]["pad_id"]} & everything
+    found["processor"] = set(_added_by(spec.get("post_processor"))) & everything
     letters = ByteLevel.alphabet() if "ByteLevel" in json.dumps(spec["pre_tokenizer"]) else []
     hexes = [f"<0x{b:02X}>" for b in range(256)] if model.get("byte_fallback") else []
     found["alphabet"] = {vocabulary[a] for a in [*letters, *hexes] if a in vocabulary}
@@ -123,6 +125,17 @@ def _merged_from(model: dict[str, Any], vocabulary: dict[str, int], keep: set[in
         pieces |= new
         todo |= new
     return pieces
+
+
+def _added_by(processor: dict[str, Any] | None) -> Iterator[int]:
+    """The ids that a post-processor adds to each text."""
+    if processor is None:
+        return
+    for inner in processor.get("processors", []):
+        yield from _added_by(inner)
+    for special in (processor.get("special_tokens") or {}).values():
+        yield from special["ids"]
+    yield from (processor[role][1] for role in ("sep", "cls") if role in processor)
 
 
 def _renumber_post_processor(processor: dict[str, Any] | None, new_id: dict[int, int]) -> None:

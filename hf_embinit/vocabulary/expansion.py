@@ -74,12 +74,11 @@ def expand_vocabulary(
             another tokenizer, which this is a case of; `options` are its own.
         overrides: new token -> initialiser for it alone: `"zeros"`, `("copy", "king")`,
             `("description", "a forest of elves")`, `("copy", {"of": ["king", "man"]})`.
-        prefixes: texts to compare next-token distributions on, before and after (`report.shift`: KL in nats,
-            the probability of new tokens, whether the most probable one stayed); `"generated"` for some that
-            the model writes itself, `()` for no comparison. The default is `"generated"`, and `()` for a
-            model of `open_checkpoint`, of which each forward pass reads all files, layer by layer: two for
-            each given text, 17 for generated ones; for one that ZeRO-3 has sharded, which runs in DeepSpeed's
-            engine alone; and for `side="target"`, whose tokens an encoder cannot read.
+        prefixes: texts to compare next-token distributions on, before and after (`report.shift`);
+            `"generated"` for some that the model writes itself, `()` for no comparison. The default is
+            `"generated"`, and `()` for a model of `open_checkpoint`, of which each forward pass reads all
+            files: two for each given text, 17 for generated ones; for one that ZeRO-3 has sharded, which runs
+            in DeepSpeed's engine alone; and for `side="target"`, whose tokens an encoder cannot read.
         dry_run: gives the plan alone and changes nothing.
         pad_to_multiple_of: makes the number of rows a multiple of this.
         vectors: pre-trained vectors for `pretrained_map` and for table initialisers that read them.
@@ -96,13 +95,14 @@ def expand_vocabulary(
         InvalidArgumentError: a token, an option or the tokenizer does not fit.
         UnsupportedModelError: the model keeps its tables in a way that cannot be handled.
     """
-    tables, tokenizer = EmbeddingTables(model), _with_one_vocabulary(tokenizer_of(tokenizer))
+    holder, tables = tokenizer, EmbeddingTables(model)
+    tokenizer = _with_one_vocabulary(tokenizer_of(holder))
     old_rows, prefixes = tables.vocab_size(side), _compared(tables, prefixes, side)
     read = {"texts": texts, "parallel": parallel, "dictionary": dictionary, "donor": donor}
     given = {"vectors": vectors, "exclude_rows": _left_out(exclude_rows, old_rows), "given": read}
-    filler = (
-        None if slots is None else SlotFiller(tables.model, tokenizer, slots, old_rows, pad_to_multiple_of)
-    )
+    filler = None
+    if slots is not None:
+        filler = SlotFiller(tables.model, tokenizer, slots, old_rows, pad_to_multiple_of, holder)
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)

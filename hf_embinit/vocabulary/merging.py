@@ -55,20 +55,23 @@ def merge_adapter(model: PeftModel, tokenizer: Tokenizer | None = None) -> PreTr
     tied = [table for table in bare.output_tables if table.tied_to is not None]
     before = [(place, place.tensor) for table in bare.tables for place in table.tied.locations]
     modules = [(module, dict(module._modules)) for module in base.modules()]
-    for table in tied:
-        own_parameter(table)
-    apart = [] if checkpoint_of(base) is not None else _apart(base)
-    if checkpoint_of(base) is not None:
-        defer(model, bare_tables(base))
+    stored = checkpoint_of(base)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All adapters are already merged")
         warnings.filterwarnings("ignore", ".*no longer tied after merging")  # here they are, where equal
         try:
+            for table in tied:
+                own_parameter(table)
+            apart = [] if stored is not None else _apart(base)
+            if stored is not None:
+                defer(model, bare_tables(base))
             merged = unwrap(model.merge_and_unload())
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, UnsupportedModelError) as error:
             _take_apart(modules)
             for place, tensor in before:
                 setattr(place.module, place.attribute, tensor)
+            if isinstance(error, UnsupportedModelError):
+                raise
             raise UnsupportedModelError(f"PEFT cannot merge this adapter: {reason(error)}") from error
     vars(merged).pop("peft_config", None)
     for config in said:

@@ -36,8 +36,9 @@ class PruneReport:
     old_ids: list[int]
     """New id -> old id."""
     also_kept: dict[str, list[str]] = field(default_factory=dict)
-    """Reason -> tokens that stay unasked: `special`, `unknown`, `alphabet` (bytes), `merges` (BPE builds kept
-    tokens of them)."""
+    """Reason -> tokens that stay unasked: `special`, `template` (a chat template writes them), `unknown`,
+    `padding`, `processor` (it adds them to each text), `alphabet` (bytes), `merges` (BPE builds kept tokens
+    of them)."""
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON-serialisable values."""

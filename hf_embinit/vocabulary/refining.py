@@ -37,10 +37,12 @@ def check_refinable(tables: EmbeddingTables, refine: str) -> None:
     """Raises `UnsupportedModelError` for a model whose hidden states cannot be compared here, and
     `InvalidArgumentError` for one that ties its output to its input."""
     name = type(tables.model).__name__
-    if checkpoint_of(tables.model) is not None or any(is_partitioned(t.parameter) for t in tables.tables):
+    away = any(is_partitioned(t.parameter) or t.parameter.is_meta for t in tables.tables)
+    if checkpoint_of(tables.model) is not None or away:
         raise UnsupportedModelError(
-            f"refine={refine!r} needs a forward pass, which a model of open_checkpoint, and one that ZeRO-3 "
-            f"has sharded, has not: load it with from_pretrained, as a whole"
+            f"refine={refine!r} needs a forward pass and tables in memory, which a model of open_checkpoint, "
+            f"one that ZeRO-3 has sharded and one that is offloaded have not: load it with from_pretrained, "
+            f"as a whole"
         )
     if tables.model.config.is_encoder_decoder or len(tables.input_tables) > 1 or len(tables.own_tables) > 2:
         raise UnsupportedModelError(

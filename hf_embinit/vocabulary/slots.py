@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tables import RESERVED_NAMES
-from ..tokens import BYTE_TOKEN, vocabulary
-from .id_fields import chat_templates, id_fields
+from ..tokens import BYTE_TOKEN, tokenizer_of, vocabulary
+from .id_fields import chat_templates, id_fields, tokenizer_id_fields
 
 Slots = Literal["reserved"] | Sequence[int]
 """Where new tokens go: unused tokens that are known by their names, or the ids to take, in this order."""
@@ -26,11 +26,18 @@ Slots = Literal["reserved"] | Sequence[int]
 class SlotFiller:
     """Gives new tokens the ids of tokens that nobody uses, in a tokenizer and in copies of it.
 
+    `holder` is the tokenizer as it was given, or a processor with it, whose template and ids count, too.
     Raises `InvalidArgumentError` for ids that cannot be taken, and for tokenizers that cannot be edited.
     """
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Any, slots: Slots, rows: int, pad_to_multiple_of: int | None
+        self,
+        model: PreTrainedModel,
+        tokenizer: Any,
+        slots: Slots,
+        rows: int,
+        pad_to_multiple_of: int | None,
+        holder: Any,
     ):
         if pad_to_multiple_of is not None:
             raise InvalidArgumentError(
@@ -38,9 +45,9 @@ class SlotFiller:
             )
         self.names = vocabulary(tokenizer)
         self.named = slots == "reserved"
-        used = _used(model, tokenizer, rows)
+        used = _used(model, holder, rows)
         if isinstance(slots, str) and slots == "reserved":
-            templates = chat_templates(tokenizer)
+            templates = chat_templates(holder)
             processed = set() if not _is_fast(tokenizer) else _processed(_spec(tokenizer)["post_processor"])
             self.ids = [
                 i
@@ -128,9 +135,12 @@ def _spec(tokenizer: Any) -> dict[str, Any]:
     return json.loads(tokenizer._tokenizer.to_str())
 
 
-def _used(model: PreTrainedModel, tokenizer: Any, rows: int) -> dict[int, str]:
-    """Ids that have a task, and which: special tokens with a role, and those that a configuration names."""
-    names = {i: f"{type(f.holder).__name__}.{f.name}" for f in id_fields(model, rows) for i in f.ids}
+def _used(model: PreTrainedModel, holder: Any, rows: int) -> dict[int, str]:
+    """Ids that have a task, and which: special tokens with a role, and those that a configuration or a
+    processor names."""
+    fields = [*id_fields(model, rows), *tokenizer_id_fields(holder)]
+    names = {i: f"{type(f.holder).__name__}.{f.name}" for f in fields for i in f.ids}
+    tokenizer = tokenizer_of(holder)
     for role, token in getattr(tokenizer, "special_tokens_map", {}).items():
         if isinstance(token, str):
             names[int(tokenizer.convert_tokens_to_ids(token))] = f"the tokenizer's {role}"

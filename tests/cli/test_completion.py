@@ -26,6 +26,8 @@ OFFERED = {
     "hf-embinit train translate --js": "",  # the recipe's, which has none
     "hf-embinit init model --init fo": "",  # not for whole tables, as `focus` is not
     "hf-embinit retokenize a b --init fo": "focus",
+    "hf-embinit expand model --tokens a b c d e f g --init glove_x": "glove_xavier",
+    "hf-embinit expand model --tokens a b c d e f g --dry_r": "--dry_run",
     "hf-embinit expand model --init = glove_x": "glove_xavier",  # how bash takes `--init=glove_x` apart
 }
 

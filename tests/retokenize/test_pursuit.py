@@ -108,3 +108,10 @@ def test_barycentric_weights_are_those_of_smallest_norm(width: int, k: int) -> N
         # numpy's pseudo-inverse within the weights that sum to 1
         free = np.linalg.pinv((near - near.mean(0)).numpy().T, rcond=1e-10) @ (target - near.mean(0)).numpy()
         assert torch.allclose(found, torch.from_numpy(free) + 1 / k, atol=1e-5)
+
+
+def test_points_that_differ_by_rounding_alone_share_their_weight() -> None:
+    points = drawn(4, 3).float()
+    points[3] = torch.nextafter(points[2], torch.tensor(torch.inf))
+    _, weights = neighbor_weights(drawn(5, 3, seed=1).float(), points, 4, "barycentric")
+    assert float(weights.abs().max()) < 20 and torch.allclose(weights.sum(1), torch.ones(5), atol=1e-5)

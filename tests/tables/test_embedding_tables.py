@@ -223,6 +223,11 @@ def test_an_optimizer_that_has_stepped_refuses_a_table_of_other_rows(options: di
     fresh = torch.optim.AdamW(model.parameters(), **options)
     step(fresh)
     step(fresh)
+    with pytest.raises(InvalidArgumentError, match="anew"):  # still, after one that may step has
+        step(optimizer)
+    model.transformer.wte.weight.requires_grad_(False)  # what no optimizer changes keeps what state it likes
+    model.zero_grad()
+    step(optimizer)
 
 
 def test_states_that_have_another_shape_by_design_are_no_old_ones() -> None:

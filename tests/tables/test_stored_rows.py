@@ -16,7 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from hf_embinit.tables import StoredRows, StoredTensor, read_checkpoint_files
+from hf_embinit.tables import (
+    EmbeddingTables,
+    StoredRows,
+    StoredTensor,
+    open_checkpoint,
+    read_checkpoint_files,
+)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +99,20 @@ resize(tables, tables.plan(tables.vocab_size() + 100), RowRequest("mean_cov"))
 save_checkpoint(model, sys.argv[2])
 print(resident("VmHWM") - before)
 """
+
+
+def test_rows_of_several_dimensions_and_moments_read_no_whole_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = llama(vocab_size=5000, hidden_size=64)
+    model.save_pretrained(tmp_path)
+    opened = open_checkpoint(tmp_path)
+    rows = EmbeddingTables(opened).tables[0].parameter.detach()
+    index = torch.tensor([[1, 2, 3], [4, 4, 0]])
+    read: list[int] = []
+    whole = StoredRows.whole
+    monkeypatch.setattr(StoredRows, "whole", lambda self: read.append(len(self)) or whole(self))
+    assert torch.equal(rows[index], model.get_input_embeddings().weight[index]) and read == [6]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -215,6 +215,39 @@ def test_labels_in_digits_are_names_where_they_do_not_count_from_zero(tmp_path) 
     assert classification_data._checked(named, "train", task)["label"][:] == [1]  # numbers of a ClassLabel
 
 
+def test_whole_numbers_are_classes_of_their_own_and_none_is_made_up(tmp_path) -> None:
+    """Stars begin at 1; a number that no text has is no class, and two numbers are two classes."""
+
+    def task_of(*labels: int | None) -> classification.ClassificationTask:
+        for split in ("train", "validation"):
+            write(tmp_path / f"{split}.jsonl", [{"text": "x", "label": value} for value in labels])
+        task, data = load_classification(str(tmp_path))
+        assert [task.labels[i] for i in data["train"]["label"][:]] == [str(value) for value in labels]
+        return task
+
+    assert task_of(2, 1, 2).labels == ("1", "2")
+    assert task_of(0, 1_000_000).labels == ("0", "1000000") and task_of(0, 1).metrics == ("accuracy", "f1")
+    with pytest.raises(InvalidArgumentError, match=r"has one label only \(1\)"):
+        task_of(1, 1)
+
+
+def test_files_alone_are_a_task_of_any_name(tmp_path) -> None:
+    rows = [{"text": "x", "label": "pro"}, {"text": "y", "label": "con"}]
+    for split in ("a", "b"):
+        write(tmp_path / f"{split}.jsonl", rows)
+    files = {"train": str(tmp_path / "a.jsonl"), "validation": str(tmp_path / "b.jsonl")}
+    for name in ("mine", str(tmp_path)):
+        task, data = load_classification(name, files=files)
+        assert task.labels == ("con", "pro") and set(data) == {"train", "validation"}
+    with pytest.raises(
+        InvalidArgumentError, match=r"'sentence'; .*own give them another --task than sentiment"
+    ):
+        load_classification("sentiment", files=files)
+    (tmp_path / "empty.csv").write_text("text,label\n")
+    with pytest.raises(InvalidArgumentError, match=r"empty\.csv' has no rows"):
+        load_classification("mine", files={**files, "train": str(tmp_path / "empty.csv")})
+
+
 def test_a_folder_of_scores_is_regression(tmp_path, caplog) -> None:
     rows = [{"sentence1": "a", "sentence2": "b", "label": 0.5 * i} for i in range(4)]
     for split in ("train", "validation"):

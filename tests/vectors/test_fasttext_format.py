@@ -95,7 +95,7 @@ def test_damaged_files_are_refused(tmp_path):
             read_vectors(write(tmp_path, data[:cut]))
     for bad, sentence in (
         (model(version=13), "a fastText model of version 13; 11 and 12 are read: use its .vec file"),
-        (model(quantised=True), "a quantised fastText model: use its .bin or .vec file"),
+        (model(quantised=True), "a quantised fastText model: use the one before quantize"),
         (model(matrix=table(4)), r"its table of 4 x 3 does not go with 3 words, 50 buckets and a width of 3"),
         (model(matrix=table(53, 2)), "its table of 53 x 2 does not go with"),
         (model(maxn=1 << 30), "a damaged fastText model: 3 entries, 3 words"),

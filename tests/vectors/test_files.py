@@ -517,6 +517,21 @@ def test_files_of_models_are_named(start: bytes, said: str, tmp_path: Path) -> N
         read_vectors(write(tmp_path, start + b"\n" * 9))
 
 
+def test_a_header_that_numbers_the_columns_is_no_word(tmp_path: Path) -> None:
+    rows = "".join(f"{word}\t" + "\t".join(["0.5"] * 6) + "\n" for word in ("the", "dog"))
+    for first, name in ((0, "word"), (1, "word"), (0, "")):
+        header = "\t".join([name, *map(str, range(first, first + 6))])
+        with pytest.raises(VectorFileError, match="line 1: it numbers the 6 columns"):
+            read_vectors(write(tmp_path, f"{header}\n{rows}".encode()))
+    assert len(read_vectors(write(tmp_path, f"word\t{'1 ' * 6}\n{rows}".encode())).tokens) == 3
+
+
+def test_arrays_of_numpy_together_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "two.npz", vectors=np.ones((2, 3)), words=np.array(["a", "b"]))
+    with pytest.raises(VectorFileError, match=r"two\.npz is an array of NumPy: give PretrainedVectors"):
+        load_vectors(tmp_path / "two.npz")
+
+
 def test_a_member_of_a_zip_of_any_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "two.dat", "w") as archive:
         archive.writestr("a.txt", "x 1 2\ny 3 4\n")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders.tables import assert_consistent
 from builders.tiny_tokenizers import FAMILIES, logits, model, texts, tokenizer
+from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizer
 
 from hf_embinit.errors import InvalidArgumentError
@@ -141,6 +142,20 @@ def test_added_tokens_that_a_chat_template_writes_stay() -> None:
     assert sorted(report.also_kept["template"]) == ["</think>", "<think>"]
     assert "<unused>" not in t.get_vocab()
     assert t.convert_ids_to_tokens(t.apply_chat_template(talk, return_dict=False)) == before
+
+
+def test_what_a_post_processor_adds_stays() -> None:
+    t = tokenizer("words")
+    word = next(
+        token for token in sorted(t.get_vocab()) if token.isalpha() and token not in t.all_special_tokens
+    )
+    t._tokenizer.post_processor = TemplateProcessing(
+        single=f"{word} $A", special_tokens=[(word, t.convert_tokens_to_ids(word))]
+    )
+    before = t.convert_ids_to_tokens(t("the")["input_ids"])
+    report = prune_vocabulary(model("gpt2", len(t)), t, ["the"])
+    assert report.also_kept["processor"] == [word]
+    assert t.convert_ids_to_tokens(t("the")["input_ids"]) == before
 
 
 def test_what_cannot_be_pruned_is_refused_untouched() -> None:

@@ -13,7 +13,7 @@ import torch
 from builders.reserved_tokenizers import COUNT, KINDS, sentencepiece_tokenizer, tokenizer
 from builders.tiny_tokenizers import logits, model, texts
 from tokenizers import AddedToken
-from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, ByT5Tokenizer
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, ByT5Tokenizer, ProcessorMixin
 
 from hf_embinit import expand_vocabulary, load_adapter, peft_config_for_new_tokens, read_manifest
 from hf_embinit.__main__ import main
@@ -166,6 +166,21 @@ def test_slots_that_someone_uses_are_left_alone_and_a_named_one_is_renamed_every
     assert twin.extra_special_tokens == ["<tool>"]
     chat = [{"role": "user", "content": "the <x>"}]
     assert twin.apply_chat_template(chat, tokenize=False).endswith("zyx")
+
+
+def test_slots_that_a_processor_uses_are_left_alone() -> None:
+    m, t = pair("llama3")
+    first, second, third = (KINDS["llama3"].format(i) for i in range(3))
+    ids = t.convert_tokens_to_ids([first, second, third])
+
+    class Processor(ProcessorMixin):
+        attributes = ("tokenizer",)
+        tokenizer_class = "AutoTokenizer"
+
+    processor = Processor(t, chat_template="{{ messages }}" + first)
+    processor.image_token_id = ids[1]
+    report = expand_vocabulary(m, processor, ["zyxomma"], slots="reserved", prefixes=())
+    assert report.token_ids == [ids[2]]
 
 
 def last_leaf(t) -> tuple[str, int]:
