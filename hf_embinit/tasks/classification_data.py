@@ -234,11 +234,8 @@ def _checked(split: Dataset, name: str, task: ClassificationTask) -> Dataset:
     for column in (*task.columns, "label"):
         if column not in split.column_names:
             has = ", ".join(split.column_names)
-            hint = (
-                ""
-                if task.name not in DATASETS
-                else f"; for data of your own give them another --task than {task.name}"
-            )
+            own = f"; for data of your own give them another --task than {task.name}"
+            hint = own if task.name in DATASETS else ""
             raise InvalidArgumentError(f"the {name} split has no column {column!r}; it has: {has}{hint}")
     texts = {}
     for target, column in zip(("text", "text_pair"), task.columns, strict=False):
