@@ -40,6 +40,14 @@ def test_patching_needs_no_vanilla_model_and_touches_no_class() -> None:
     )
 
 
+def test_no_other_public_name_needs_the_vanilla_models() -> None:
+    """They need a later transformers than the package does."""
+    runs(
+        "import sys, hf_embinit; sys.modules['hf_embinit.models'] = None; "
+        "[getattr(hf_embinit, name) for name in hf_embinit.__all__ if name != 'models']"
+    )
+
+
 def test_recipes_that_train_nothing_themselves_have_a_quick_help() -> None:
     runs(
         "import contextlib, runpy, sys\n"

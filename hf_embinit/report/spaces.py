@@ -16,7 +16,6 @@ from torch import Tensor
 from ..errors import InvalidArgumentError
 from ..hub import load_pretrained_tokenizer
 from ..measures import check_table
-from ..models import WordSegmenter
 from ..tasks import DATA_VARIABLE
 from ..tokens import TokenFamily, align
 from ..vectors import load_vectors
@@ -182,6 +181,8 @@ def count_tokens(spaces: Sequence[Space], texts: Sequence[str], language: str) -
 
 def count_words(texts: Sequence[str], language: str) -> Counter[str]:
     """How often each word occurs: words by spaCy's rules for `language`, lower-cased, without white space."""
+    from ..models import WordSegmenter  # which need a later transformers than the rest does
+
     counts: Counter[str] = Counter()
     for words, _ in WordSegmenter(language, "language")(texts):
         counts.update(words)
