@@ -17,7 +17,7 @@ from .initializers import table_initializer
 from .manifest import warn_of_another_tokenizer
 from .measures import embedding_statistics
 from .rows import MadeRows, RowRequest, VectorSource, make_rows
-from .tables import EmbeddingTables, StoredRows
+from .tables import EmbeddingTables
 from .tokens import Coverage, coverage, tokenizer_of, vocabulary
 
 logger = logging.getLogger(__name__)
@@ -250,8 +250,7 @@ def _moments(tables: EmbeddingTables, made: MadeRows) -> dict[str, Any]:
     keep = keep[torch.cat(finite).cpu()[keep]]  # what was there before may be anything
     if len(keep) * table.shape[1] < 2:
         return {"num_embeddings": 0, "embedding_dim": table.shape[1], "std": float("nan")}
-    values = table.take(keep) if isinstance(table, StoredRows) else table[keep.to(table.device)]
-    return embedding_statistics(values, effective_rank=False).to_dict()
+    return embedding_statistics(tables.take(made.table, keep), effective_rank=False).to_dict()
 
 
 def _covered(init: str, made: MadeRows, counts: Tensor | None) -> Coverage | None:

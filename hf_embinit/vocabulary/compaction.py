@@ -46,7 +46,7 @@ def required_ids(holder: Any, keep: set[int], special: set[int]) -> dict[str, se
         found["unknown"] = {vocabulary[unknown]}
     if spec.get("padding"):
         found["padding"] = {spec["padding"]["pad_id"]} & everything
-    found["processor"] = set(_added_by(spec.get("post_processor"))) & everything
+    found["processor"] = set(added_by(spec.get("post_processor"))) & everything
     letters = ByteLevel.alphabet() if "ByteLevel" in json.dumps(spec["pre_tokenizer"]) else []
     hexes = [f"<0x{b:02X}>" for b in range(256)] if model.get("byte_fallback") else []
     found["alphabet"] = {vocabulary[a] for a in [*letters, *hexes] if a in vocabulary}
@@ -127,12 +127,12 @@ def _merged_from(model: dict[str, Any], vocabulary: dict[str, int], keep: set[in
     return pieces
 
 
-def _added_by(processor: dict[str, Any] | None) -> Iterator[int]:
+def added_by(processor: dict[str, Any] | None) -> Iterator[int]:
     """The ids that a post-processor adds to each text."""
     if processor is None:
         return
     for inner in processor.get("processors", []):
-        yield from _added_by(inner)
+        yield from added_by(inner)
     for special in (processor.get("special_tokens") or {}).values():
         yield from special["ids"]
     yield from (processor[role][1] for role in ("sep", "cls") if role in processor)

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from ..errors import UnsupportedModelError
 from ..retokenize import TokenTexts
 from ..tables import EmbeddingTables, Side
+from .id_fields import chat_templates
 
 
 class Following:
@@ -70,7 +71,7 @@ def _settings(old: Any, new: Any, texts: TokenTexts, notes: list[str]) -> dict[s
     found: dict[str, Any] = {}
     template = getattr(old, "chat_template", None)
     if template and not getattr(new, "chat_template", None):
-        text = " ".join(template.values()) if isinstance(template, dict) else template
+        text = " ".join(chat_templates(old))
         named = sorted(str(t) for t in old.added_tokens_decoder.values() if str(t) in text)
         lacking = [token for token in named if token not in texts.ids]
         if lacking:

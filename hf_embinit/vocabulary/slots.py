@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tables import RESERVED_NAMES
 from ..tokens import BYTE_TOKEN, tokenizer_of, vocabulary
+from .compaction import added_by
 from .id_fields import chat_templates, id_fields, tokenizer_id_fields
 
 Slots = Literal["reserved"] | Sequence[int]
@@ -48,13 +49,13 @@ class SlotFiller:
         used = _used(model, holder, rows)
         if isinstance(slots, str) and slots == "reserved":
             templates = chat_templates(holder)
-            processed = set() if not _is_fast(tokenizer) else _processed(_spec(tokenizer)["post_processor"])
+            processed = {*added_by(_spec(tokenizer)["post_processor"])} if _is_fast(tokenizer) else set()
             self.ids = [
                 i
                 for i, name in enumerate(self.names[:rows])
                 if RESERVED_NAMES.match(name)
                 and i not in used
-                and name not in processed
+                and i not in processed
                 and not any(name in template for template in templates)
             ]
         else:
@@ -145,17 +146,6 @@ def _used(model: PreTrainedModel, holder: Any, rows: int) -> dict[int, str]:
         if isinstance(token, str):
             names[int(tokenizer.convert_tokens_to_ids(token))] = f"the tokenizer's {role}"
     return names
-
-
-def _processed(processor: Any) -> set[str]:
-    """Tokens that a post-processor adds to each text."""
-    if processor is None:
-        return set()
-    found = set(processor.get("special_tokens") or {})
-    for role in ("sep", "cls"):
-        if role in processor:
-            found.add(processor[role][0])
-    return found.union(*(_processed(inner) for inner in processor.get("processors", [])))
 
 
 def _checked(slots: Any, names: Sequence[str], used: Mapping[int, str], rows: int) -> list[int]:
