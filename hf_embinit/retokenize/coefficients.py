@@ -104,10 +104,10 @@ class Coefficients:
     @classmethod
     def from_rows(cls, rows: Sequence[Mapping[int, float]], num_old: int) -> Coefficients:
         """From one mapping a new token: old id -> weight."""
-        counts = torch.tensor([0, *map(len, rows)])
+        counts = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         indices = torch.tensor([i for row in rows for i in row], dtype=torch.int64)
         values = torch.tensor([value for row in rows for value in row.values()], dtype=torch.float32)
-        return cls(counts.cumsum(0), indices, values, (len(rows), num_old))
+        return cls(_starts(counts), indices, values, (len(rows), num_old))
 
     @classmethod
     def from_coo(
@@ -124,8 +124,7 @@ class Coefficients:
         summed = torch.zeros(len(key), dtype=torch.float64).index_add_(0, place, values.double().cpu())
         key, summed = key[summed != 0], summed[summed != 0]
         rows = torch.div(key, max(1, shape[1]), rounding_mode="floor")
-        indptr = torch.zeros(shape[0] + 1, dtype=torch.int64)
-        indptr[1:] = torch.bincount(rows, minlength=shape[0]).cumsum(0)
+        indptr = _starts(torch.bincount(rows, minlength=shape[0]))
         return cls(indptr, key % max(1, shape[1]), summed.float(), shape, step)
 
     @classmethod
@@ -133,10 +132,8 @@ class Coefficients:
         """One old row for each new token: `old_ids` `[V']`, -1 for none."""
         there = old_ids >= 0
         steps = torch.where(there, int(step), int(Step.NONE))
-        indptr = torch.zeros(len(old_ids) + 1, dtype=torch.int64)
-        indptr[1:] = there.cumsum(0)
         ones = torch.ones(int(there.sum()), dtype=torch.float32)
-        return cls(indptr, old_ids[there], ones, (len(old_ids), num_old), steps)
+        return cls(_starts(there), old_ids[there], ones, (len(old_ids), num_old), steps)
 
     def or_else(self, other: Coefficients) -> Coefficients:
         """These rows; those that nothing has made yet (`NONE`) are the rows of `other`."""
@@ -147,8 +144,7 @@ class Coefficients:
         if self.shape != other.shape:
             raise InvalidArgumentError(f"coefficients of {self.shape} and {other.shape} do not fit together")
         counts = torch.where(where, other.indptr.diff(), self.indptr.diff())
-        indptr = torch.zeros(len(counts) + 1, dtype=torch.int64)
-        indptr[1:] = counts.cumsum(0)
+        indptr = _starts(counts)
         indices = torch.empty(int(indptr[-1]), dtype=torch.int64)
         values = torch.empty(int(indptr[-1]), dtype=torch.float32)
         for one, rows in ((self, ~where), (other, where)):
@@ -160,8 +156,7 @@ class Coefficients:
     def taken(self, new_ids: Tensor) -> Coefficients:
         """The rows of some new tokens, `[R]`, in that order; one may come twice."""
         counts = self.indptr.diff()[new_ids]
-        indptr = torch.zeros(len(new_ids) + 1, dtype=torch.int64)
-        indptr[1:] = counts.cumsum(0)
+        indptr = _starts(counts)
         inside = torch.arange(int(indptr[-1])) - indptr[:-1].repeat_interleave(counts)
         place = self.indptr[new_ids].repeat_interleave(counts) + inside
         shape = len(new_ids), self.shape[1]
@@ -187,8 +182,7 @@ class Coefficients:
         values = (self.values.double() / sums[self.new_ids]).float()
         step = torch.where(empty, int(Step.NONE), self.step.long())
         kept = ~empty[self.new_ids]
-        indptr = torch.zeros_like(self.indptr)
-        indptr[1:] = torch.where(empty, 0, self.indptr.diff()).cumsum(0)
+        indptr = _starts(torch.where(empty, 0, self.indptr.diff()))
         return Coefficients(indptr, self.indices[kept], values[kept], self.shape, step)
 
     def heaviest(self) -> Tensor:
@@ -293,6 +287,11 @@ class Coefficients:
 
     def __repr__(self) -> str:
         return f"Coefficients({self.shape[0]} x {self.shape[1]}, {len(self.values)} weights, {self.counts()})"
+
+
+def _starts(counts: Tensor) -> Tensor:
+    """Where each row's weights start among all, and where the last one's end, from how many each row has."""
+    return torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
 
 
 def _sums(rows: Tensor, indices: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:

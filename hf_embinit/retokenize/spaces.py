@@ -91,7 +91,7 @@ def token_vectors(tokens: TokenTexts, vectors: PretrainedVectors) -> Tensor:
     marked = {token for token in tokens.tokens if token.startswith(("Ġ", "▁", "##")) and len(token) > 2}
     # one row in a hundred: word2vec's "###" (digits) is a token of BERT's, and no word of a tokenized text
     if vectors.family == "words" and 100 * sum(t in marked for t in vectors.tokens) > len(vectors):
-        row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
+        row_of = _first_rows(vectors)
         rows = torch.tensor([row_of.get(token, -1) if token else -1 for token in tokens.tokens])
     else:
         rows = align(
@@ -133,15 +133,25 @@ def subword_vectors(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Ten
     return made / total.clamp_min(1e-30)[:, None]
 
 
+def _first_rows(vectors: PretrainedVectors) -> dict[str, int]:
+    """Token -> row, the first of equal ones."""
+    return {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
+
+
+def _plain_texts(tokens: TokenTexts) -> list[str]:
+    """The text of each token without blanks around it; empty for special tokens and for what is no text."""
+    return ["" if i in tokens.special else (text or "").strip() for i, text in enumerate(tokens.texts)]
+
+
 def word_space(tokens: TokenTexts, spec: Any, words: Words = "mean") -> Tensor:
     """Vectors of tokens from vectors of words, `[V, D]`: those of the token's text, from a fastText model
     those of its character n-grams; for tokens without one `subword_vectors`."""
-    texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
+    texts = _plain_texts(tokens)
     if isinstance(spec, (str, PathLike)) and is_fasttext(spec):
         vectors = loaded(spec, tokens=sorted({text for text in texts if text}))
     else:
         vectors = loaded(spec)  # sub-words are read off all of its words
-    row_of = {token: row for row, token in reversed(list(enumerate(vectors.tokens)))}
+    row_of = _first_rows(vectors)
     made = torch.zeros(len(tokens), vectors.dim, dtype=torch.float32)
     if vectors.report.get("format") == "fasttext":
         rows = torch.tensor([row_of.get(text, -1) if text else -1 for text in texts])
@@ -211,7 +221,7 @@ def encoder_space(tokens: TokenTexts, encoder: str | PathLike[str]) -> Tensor:
     tokenizer = load_pretrained_tokenizer(name, flag)
     with torch.random.fork_rng(devices=[]):  # a part that the checkpoint lacks, such as a pooler, is drawn
         model = load_pretrained(AutoModel, name, flag).eval()
-    texts = [(text or "").strip() if i not in tokens.special else "" for i, text in enumerate(tokens.texts)]
+    texts = _plain_texts(tokens)
     places = [i for i, text in enumerate(texts) if text]
     made = torch.zeros(len(texts), model.config.hidden_size, dtype=torch.float32)
     made[places] = mean_pooled(model, tokenizer, [texts[i] for i in places], batch_size=256)
@@ -278,8 +288,7 @@ def dictionary_map(
         raise InvalidArgumentError(
             f"vectors={old.name!r} and {new.name!r} are {old.dim} and {new.dim} wide: give two of one width"
         )
-    old_row = {token: i for i, token in reversed(list(enumerate(old.tokens)))}
-    new_row = {token: i for i, token in reversed(list(enumerate(new.tokens)))}
+    old_row, new_row = _first_rows(old), _first_rows(new)
     pairs = [
         (old_row[a], new_row[b])
         for one, other in dictionary

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -113,6 +114,36 @@ def field_value(record: Mapping[str, Any], path: str) -> float | None:
             return None
         value = value[key]
     return float(value) if isinstance(value, (int, float)) else None
+
+
+def missing_fields(scores: Sequence[Scores]) -> list[str]:
+    """A sentence on each field that no finished run of some cells has, with the nearest one that they have."""
+    without: dict[str, list[Scores]] = {}
+    for s in scores:
+        counted = [record for record in s.records.values() if not has_diverged(record)]
+        for name in dict.fromkeys(value.field for value in s.cell.values):
+            if counted and all(field_value(record, name) is None for record in counted):
+                without.setdefault(name, []).append(s)
+    sentences = []
+    for name, cells in without.items():
+        known = {path for s in cells for record in s.records.values() for path in _paths(record)}
+        near = difflib.get_close_matches(name, sorted(known), n=1)
+        hint = f": did you mean `{near[0]}`?" if near else "."
+        places = ", ".join(f"{s.cell.column}/{s.cell.row}" for s in cells[:3])
+        places += f" and {len(cells) - 3} more cells" if cells[3:] else ""
+        sentences.append(f"No run of {places} has the field `{name}`{hint}")
+    return sentences
+
+
+def _paths(record: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    """The fields of a record that are numbers, as `Value.field` names them."""
+    for key, value in record.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{above}{key}/")
+        elif key == "history" and not above:
+            yield from (f"history/max/{name}" for name in {name for row in value for name in row})
+        elif isinstance(value, (int, float)):
+            yield f"{above}{key}"
 
 
 def mean(by_seed: Mapping[int, float]) -> float:

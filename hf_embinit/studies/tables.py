@@ -12,7 +12,7 @@ from typing import Any
 from ..display import markdown_table
 from .comparisons import ENOUGH, MANY, VERDICTS, Difference, best, differences, rank_agreement
 from .files import Part, Value, selected
-from .scores import Scores, mean
+from .scores import Scores, mean, missing_fields
 from .study import Study
 
 _NOT_RUN = "–"
@@ -133,6 +133,7 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     table = markdown_table(header, rows) if known or begun else _NOTHING
     gaps = any(cell.startswith(_NOT_RUN) for row in rows for cell in row)
     left_out = [f"{_NOT_RUN}: not run." if gaps and table != _NOTHING else "", _left_out(study, scores)]
+    left_out += missing_fields(scores)
     parts += [study.file.note or "", table, " ".join(filter(None, left_out))]
     parts += _agreement(study, scores)
     parts += [f"![{study.title}]({name})" for name in figures]

@@ -71,7 +71,7 @@ def untied(model: PreTrainedModel) -> Iterator[None]:
     before: list[tuple[Any, str, Any]] = []
     for table in tied:
         own = next(place for place in table.tied.locations if place.name == table.name)
-        places = [own, *_bias_places(table)]
+        places = [own, *_bias_places(table), *_input_places(model)]
         before += [(place.module, place.attribute, place.tensor) for place in places]
         before += [(holder, name, getattr(holder, name)) for holder, name, _ in _settings(model, table)]
     try:

@@ -63,17 +63,7 @@ def _needs_none(folder: Path) -> bool:
 def _token_strings(
     tokenizer: Any, side: Literal["source", "target"]
 ) -> tuple[dict[int, str], TokenFamily, list[str]]:
-    if side == "target" and getattr(tokenizer, "separate_vocabs", False):
-        by_id = dict(enumerate(vocabulary(tokenizer, side)))
-        return by_id, token_family(tokenizer), list(tokenizer.all_special_tokens)
-    tokens: dict[int, str] = {}
-    shared: set[int] = set()
-    for token, index in tokenizer.get_vocab().items():
-        if index in tokens:
-            shared.add(index)
-        tokens[index] = token
-    for index in shared:  # a compacted vocabulary gives the unknown token's id to dropped pieces
-        tokens[index] = tokenizer.convert_ids_to_tokens(index)
+    tokens = {i: token for i, token in enumerate(vocabulary(tokenizer, side)) if token}
     special = list(tokenizer.all_special_tokens)
     if not special:  # a tokenizer.json without the configuration that says which one is which
         special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]

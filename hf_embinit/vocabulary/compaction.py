@@ -71,13 +71,8 @@ def compact_tokenizer(tokenizer: Any, new_id: dict[int, int]) -> Tokenizer:
     else:
         model["vocab"] = {token: new_id[i] for token, i in old.items() if i in new_id}
     if model["type"] == "BPE":
-        prefix = model.get("continuing_subword_prefix") or ""
-        kept = model["vocab"]
-        model["merges"] = [
-            [a, b]
-            for a, b in map(_pair, model["merges"])
-            if {a, b, a + b.removeprefix(prefix)} <= kept.keys()
-        ]
+        kept = model["vocab"].keys()
+        model["merges"] = [[a, b] for a, b, made in merges_of(model) if {a, b, made} <= kept]
     spec["added_tokens"] = [{**t, "id": new_id[t["id"]]} for t in spec["added_tokens"] if t["id"] in new_id]
     if spec.get("padding"):
         spec["padding"]["pad_id"] = new_id.get(spec["padding"]["pad_id"], 0)
@@ -107,17 +102,18 @@ def _vocabulary(model: dict[str, Any]) -> dict[str, int]:
     return model["vocab"]
 
 
-def _pair(merge: str | list[str]) -> tuple[str, str]:
-    a, b = merge.split(" ") if isinstance(merge, str) else merge
-    return a, b
+def merges_of(model: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The merges of BPE in their order: two parts and the token that they make. Other models have none."""
+    prefix = model.get("continuing_subword_prefix") or ""
+    pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model.get("merges") or ())
+    return [(a, b, a + b.removeprefix(prefix)) for a, b in pairs]
 
 
 def _merged_from(model: dict[str, Any], vocabulary: dict[str, int], keep: set[int]) -> set[int]:
     """The ids that merges build `keep` from, directly or not."""
-    prefix = model.get("continuing_subword_prefix") or ""
     parts: dict[int, set[int]] = defaultdict(set)
-    for a, b in map(_pair, model["merges"]):
-        parts[vocabulary[a + b.removeprefix(prefix)]] |= {vocabulary[a], vocabulary[b]}
+    for a, b, made in merges_of(model):
+        parts[vocabulary[made]] |= {vocabulary[a], vocabulary[b]}
     pieces: set[int] = set()
     todo = set(keep)
     while todo:

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from ..errors import InvalidArgumentError, VocabularyWarning
 from ..tables import RESERVED_NAMES
 from ..tokens import BYTE_TOKEN, tokenizer_of, vocabulary
-from .compaction import added_by
+from .compaction import added_by, merges_of
 from .id_fields import chat_templates, id_fields, tokenizer_id_fields
 
 Slots = Literal["reserved"] | Sequence[int]
@@ -185,9 +185,7 @@ def _rename_in_spec(spec: dict[str, Any], new: Mapping[int, AddedToken], names: 
         renamed = {names[i]: str(token) for i, token in new.items()}
         model["vocab"] = {renamed.get(token, token): i for token, i in model["vocab"].items()}
         if model["type"] == "BPE":
-            prefix = model.get("continuing_subword_prefix") or ""
-            merges = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
-            model["merges"] = [[a, b] for a, b in merges if a + b.removeprefix(prefix) not in renamed]
+            model["merges"] = [[a, b] for a, b, made in merges_of(model) if made not in renamed]
     added = {entry["id"]: entry for entry in spec["added_tokens"]}
     for i, token in new.items():
         added[i] = {"id": i, "content": str(token), **_flags(token)}
@@ -207,9 +205,7 @@ def _refuse_parts(spec: dict[str, Any], new: Mapping[int, AddedToken], names: Se
     """Raises for tokens that other tokens are made of."""
     model = spec["model"]
     letters = set(ByteLevel.alphabet()) if "ByteLevel" in json.dumps(spec["pre_tokenizer"]) else set()
-    parts: set[str] = set()
-    for merge in model.get("merges") or ():
-        parts.update(merge.split(" ") if isinstance(merge, str) else merge)
+    parts = {part for a, b, _ in merges_of(model) for part in (a, b)}
     for i in new:
         _refuse(names[i] == model.get("unk_token"), i, names[i], "what unknown words become")
         _refuse(names[i] in letters, i, names[i], _BYTE)

@@ -373,6 +373,17 @@ def test_values_relative_to_a_column(toy) -> None:
     assert "| not measured / 11.5 (0.7) | 2.0 (0.0) / 2 | not measured / 21 |" in page
 
 
+def test_a_field_that_no_run_has_is_told_with_the_nearest(toy) -> None:
+    name, launch = toy
+    wrong = STUDY.replace("field: metrics/bleu", "field: metrics/blue").replace("field: best_epoch", "field: x")
+    Path(name).write_text(wrong)
+    study = load_study(name, only=["low"])
+    run_here(study.runs, launch, workers=2)
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "No run of a/low, b/low has the field `metrics/blue`: did you mean `metrics/bleu`?" in page
+    assert "No run of a/low, b/low has the field `x`." in page
+
+
 def test_fields_of_a_record() -> None:
     record = {
         "best_epoch": 3,

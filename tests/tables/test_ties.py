@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from builders.tiny_models import t5
 from builders.tiny_tokenizers import logits, model
 
@@ -39,6 +40,19 @@ def test_an_error_ties_again() -> None:
     assert EmbeddingTables(lm).output_tables[0].tied_to is not None
     assert lm.config.tie_word_embeddings and lm.all_tied_weights_keys == keys
     assert lm.lm_head.weight is lm.transformer.wte.weight
+
+
+def test_an_error_ties_all_places_of_an_input_table_again() -> None:
+    sizes = {"hidden_size": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+    heads = {"num_encoder_attention_heads": 2, "num_decoder_attention_heads": 2}
+    config = transformers.ProphetNetConfig(vocab_size=50, **sizes, **layers, **heads)
+    lm = transformers.ProphetNetForCausalLM(config)
+    table = lm.prophetnet.word_embeddings.weight
+    with pytest.raises(ZeroDivisionError), untied(lm):
+        assert lm.prophetnet.decoder.word_embeddings.weight is not table
+        raise ZeroDivisionError
+    assert lm.prophetnet.decoder.word_embeddings.weight is table and lm.lm_head.weight is table
 
 
 def test_what_has_no_output_table_or_scales_by_the_tie_is_refused() -> None:
