@@ -117,7 +117,7 @@ def field_value(record: Mapping[str, Any], path: str) -> float | None:
 
 
 def missing_fields(scores: Sequence[Scores]) -> list[str]:
-    """A sentence on each field that no finished run of some cells has, with the nearest one that they have."""
+    """A sentence on each field that no finished run of some cells has, with the nearest that they have."""
     without: dict[str, list[Scores]] = {}
     for s in scores:
         counted = [record for record in s.records.values() if not has_diverged(record)]

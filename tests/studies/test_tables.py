@@ -375,8 +375,8 @@ def test_values_relative_to_a_column(toy) -> None:
 
 def test_a_field_that_no_run_has_is_told_with_the_nearest(toy) -> None:
     name, launch = toy
-    wrong = STUDY.replace("field: metrics/bleu", "field: metrics/blue").replace("field: best_epoch", "field: x")
-    Path(name).write_text(wrong)
+    wrong = STUDY.replace("field: metrics/bleu", "field: metrics/blue")
+    Path(name).write_text(wrong.replace("field: best_epoch", "field: x"))
     study = load_study(name, only=["low"])
     run_here(study.runs, launch, workers=2)
     page = markdown(study, gather(study, launch), "cmd")
