@@ -28,6 +28,8 @@ def position_span(positions: Tensor, energy: float = 0.9999) -> Tensor:
     check_table(positions, "positions")
     if not 0 < energy <= 1:
         raise InvalidArgumentError(f"energy must be in (0, 1], got {energy}")
+    if not positions.any():
+        raise InvalidArgumentError("positions are all zero, so they have no span")
     _, singular, basis = torch.linalg.svd(positions.double(), full_matrices=False)
     shares = singular.square().cumsum(0) / singular.square().sum()
     return basis[: min(len(basis), int((shares < energy).sum()) + 1)].to(positions.dtype)

@@ -10,6 +10,7 @@ from ..display import counted
 from ..errors import DataNotFoundError, RunFolderError
 from ..foreign import read_json
 from .record import RESULTS_NAME, RunRecord, read_record
+from .writing import to_plain
 
 RETOKENIZATION = "retokenization"
 """The task of a run of `recipes/retokenize.py`."""
@@ -50,7 +51,7 @@ def read_result(folder: str | os.PathLike[str]) -> RunRecord:
 
 def _of_retokenize(path: Path) -> RunRecord | None:
     """The record of a run of `recipes/retokenize.py`; None for any other file."""
-    values = read_json(path, error=RunFolderError)
+    values = to_plain(read_json(path, error=RunFolderError))
     if not set(values) >= _OF_RETOKENIZE or not _has_its_shape(values):
         return None
     arguments = values["arguments"]

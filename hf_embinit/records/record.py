@@ -82,9 +82,7 @@ class RunRecord:
     """Whether a loss was NaN or infinite at some time; the scores are then not those of a trained model."""
 
     def __post_init__(self) -> None:
-        rows = (*self.history, self.metrics)  # one that no evaluation in training saw is in the last alone
-        losses = (value for row in rows for name, value in row.items() if "loss" in name)
-        self.diverged = self.diverged or any(v is None or not math.isfinite(v) for v in losses)
+        self.diverged = self.diverged or lost_a_loss(self.history, self.metrics)
 
     @property
     def title(self) -> str:
@@ -94,6 +92,13 @@ class RunRecord:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values. NaN and infinities become None, since JSON cannot express them."""
         return to_plain({f.name: getattr(self, f.name) for f in dataclasses.fields(self)})
+
+
+def lost_a_loss(history: Iterable[Mapping[str, Any]], metrics: Mapping[str, Any]) -> bool:
+    """Whether a loss of a run was no finite number: JSON has None for it."""
+    rows = (*history, metrics)  # one that no evaluation in training saw is in the last alone
+    losses = (value for row in rows for name, value in row.items() if "loss" in name)
+    return any(value is None or not math.isfinite(value) for value in losses)
 
 
 def write_record(folder: str | os.PathLike[str], record: RunRecord) -> Path:
@@ -120,7 +125,7 @@ def read_record(folder: str | os.PathLike[str]) -> RunRecord:
     path = path / RESULTS_NAME if path.is_dir() or path.suffix != ".json" else path
     if not path.exists():
         raise RunFolderError(f"{path} does not exist: the run has not finished, or this is no run folder")
-    values = read_json(path, error=RunFolderError)
+    values = to_plain(read_json(path, error=RunFolderError))  # others may write NaN
     known = {f.name for f in dataclasses.fields(RunRecord)}
     values.setdefault("data", {})  # records of before have none
     values.setdefault("diverged", False)  # the history tells

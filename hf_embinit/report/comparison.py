@@ -15,6 +15,7 @@ from ..display import printable
 from ..errors import DataNotFoundError, InvalidArgumentError
 from ..manifest import read_manifest
 from ..measures import EmbeddingStatistics, check_table, embedding_statistics, knn_match_similarity
+from ..moments import unit_rows
 from ..vectors import PretrainedVectors, load_vectors
 from .spaces import shared_rows
 
@@ -135,7 +136,7 @@ def compare(
     except InvalidArgumentError as error:
         problem = str(error)
     same_width = left.shape == right.shape
-    cosine = torch.nn.functional.cosine_similarity(left, right) if same_width else None
+    cosine = (unit_rows(left) * unit_rows(right)).sum(1) if same_width else None
     described = [
         ComparedTable(
             name=vectors.name + (f" ({revision})" if revision else ""),

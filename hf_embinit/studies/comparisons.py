@@ -122,7 +122,7 @@ def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
         rows = study.file.compare == "rows"
         names = [s.cell.row if rows else s.cell.column for s in (a, b)]
         for i, value in enumerate(a.cell.values):
-            if value.better is None or value != b.cell.values[i]:
+            if value.better is None or [value] != b.cell.values[i : i + 1]:
                 continue
             told = study.file.against is None or study.file.against in names
             if not (told or best(study, scores, a, i) or best(study, scores, b, i)):
@@ -158,6 +158,8 @@ def rank_agreement(
     pairs = []
     for a, b in compared(study, scores):
         for i, value in enumerate(a.cell.values):
+            if not same_value(a, b, i):
+                continue
             theirs = (a.cell.paper[i][0], b.cell.paper[i][0])
             if value.better is not None and None not in theirs and a.by_seed[i] and b.by_seed[i]:
                 keys = (a.cell.column, a.cell.row, i), (b.cell.column, b.cell.row, i)
@@ -202,10 +204,17 @@ def _sign(x: float) -> int:
     return (x > 0) - (x < 0)
 
 
+def same_value(a: Scores, b: Scores, i: int) -> bool:
+    """Whether value `i` of two cells is the same, by its title and which way is better."""
+    values = [s.cell.values[i : i + 1] for s in (a, b)]
+    return [(v.title, v.better) for v in values[0]] == [(v.title, v.better) for v in values[1]]
+
+
 def best(study: Study, scores: Sequence[Scores], of: Scores | None, i: int) -> bool:
     """Whether a cell has the best mean of its experiment."""
     if of is None or of.cell.values[i].better is None or not of.by_seed[i]:
         return False
-    rivals = [p for p in scores if p is not of and _comparable(study, of, p) and p.by_seed[i]]
+    rivals = [p for p in scores if p is not of and _comparable(study, of, p) and same_value(of, p, i)]
+    rivals = [p for p in rivals if p.by_seed[i]]
     sign = -1 if of.cell.values[i].better == "lower" else 1
     return bool(rivals) and all(sign * mean(of.by_seed[i]) > sign * mean(r.by_seed[i]) for r in rivals)

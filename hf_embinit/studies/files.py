@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -217,6 +218,8 @@ def _problem(field: str, value: Any) -> str | None:
     """What is wrong with a value of the right type; None when nothing is."""
     if field == "seeds" and value < 1:
         return f"'seeds' is 1 or more, not {value}"
+    if field == "scale" and not (value and math.isfinite(value)):
+        return f"'scale' is a factor, not {value}"
     if field == "digits" and value < 0:
         return f"'digits' is 0 or more, not {value}"
     if field == "results" and (Path(value).is_absolute() or ".." in Path(value).parts):
@@ -250,7 +253,7 @@ def _part(given: Any, what: str, path: Path, line: int) -> Part:
     if given is None:
         return Part()
     _check(given, _PART, what, path, line)
-    fields = {k: v for k, v in given.items() if k != "values"}
+    fields = {k: v for k, v in given.items() if k != "values" and v is not None}  # a blank one is not given
     values = given.get("values")
     return Part(**fields, values=values and [_value(v, path, given.lines["values"]) for v in values])
 
@@ -260,6 +263,8 @@ def _value(given: Any, path: Path, line: int) -> Value:
     line = min(given.lines.values(), default=line)
     if not {"title", "field"} <= set(given):
         raise InvalidArgumentError(f"{path}, line {line}: a value needs 'title' and 'field'")
+    for key in (key for key, content in given.items() if content is None):
+        raise InvalidArgumentError(f"{path}, line {given.lines[key]}: {key!r} of a value is blank")
     return Value(**given)
 
 
@@ -320,6 +325,14 @@ def _figure(raw: _Located, parts: list[Part], rows: dict[str, Part], path: Path)
             if not isinstance(name, str) or name not in known[key]:
                 wrong = UnknownNameError(f"{key!r} of a figure", str(name), known[key])
                 raise InvalidArgumentError(f"{path}, line {given.lines[key]}: {wrong}")
+    for own in (part.values or [] for part in parts):
+        ranked = {"rankings": [v for v in own if v.title in given.get("values", [])], "sweeps": own[:1]}
+        for value in ranked.get(given["kind"], []):
+            if value.better is None:
+                raise InvalidArgumentError(
+                    f"{path}, line {line}: a figure of {given['kind']} shows which is best, and "
+                    f"{value.title!r} has no 'better': give it higher or lower"
+                )
     return given
 
 

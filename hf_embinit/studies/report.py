@@ -156,6 +156,7 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
     title = study.file.figure["value"]
     groups: dict[str, dict[str, tuple[float, float | None, float | None]]] = {}
     columns = labels(study.columns)
+    titles = Counter((part.box, part.title) for part in study.rows.values())
     for s in scores:
         i = next((i for i, value in enumerate(s.cell.values) if value.title == title), None)
         if i is not None and s.by_seed[i]:
@@ -164,7 +165,8 @@ def _draw_bars(study: Study, scores: list[Scores], path: Path) -> bool:
             part = study.rows[s.cell.row]
             parts = [part.box, columns[s.cell.column] if len(columns) > 1 else ""]
             group = groups.setdefault("\n".join(filter(None, parts)), {})
-            group[part.title] = (statistics.fmean(numbers), sd, s.cell.paper[i][0])
+            name = part.title if titles[part.box, part.title] == 1 else s.cell.row
+            group[name] = (statistics.fmean(numbers), sd, s.cell.paper[i][0])
     if groups:
         plot_bars(groups, path, label=title, legend=study.file.figure.get("legend"), title=study.title)
     return bool(groups)

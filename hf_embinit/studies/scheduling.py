@@ -32,7 +32,7 @@ from typing import Any
 from .. import __version__
 from ..errors import DataNotFoundError, RunFolderError
 from ..files import file_sha256
-from ..records import NO_EFFECT, is_finished, list_checkpoints, shape_problem, write_json
+from ..records import NO_EFFECT, is_finished, list_checkpoints, shape_problem, to_plain, write_json
 from .study import RUN_PREFIX, Run, Study
 
 logger = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def read_result(run: Run, launch: Launch) -> dict[str, Any] | None:
     """
     path = launch.folder(run) / run.results
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
+        record = to_plain(json.loads(path.read_text(encoding="utf-8")))
         arguments, version = record["arguments"], record["versions"]["hf_embinit"]
         if problem := shape_problem(record):
             raise ValueError(problem)
@@ -183,10 +183,10 @@ def _same(a: Any, b: Any) -> bool:
 
 def outcome_of(run: Run, launch: Launch) -> Outcome:
     """The state of a run, without touching it. Raises what `read_result` raises."""
-    if read_result(run, launch) is not None:
-        return Outcome(run, "finished")
     folder = launch.folder(run)
     with _locked(folder, create=False) as lock:
+        if read_result(run, launch) is not None:  # asked after the lock, which a run gives up at its end
+            return Outcome(run, "finished")
         if lock == "held":
             return Outcome(run, "running")
     error = _state(folder).get("error")
@@ -300,6 +300,8 @@ def _attempts(run: Run, launch: Launch, lock: int, environment: Mapping[str, str
             log_start = log.tell()
             child = subprocess.Popen([*command, *resume], stdout=log, stderr=log, env=env, pass_fds=[lock])
             _children.add(child)
+            if _stopped.is_set():  # told so before this one could be
+                child.send_signal(signal.SIGINT)
             code = child.wait()
             _children.discard(child)
         seconds += time.perf_counter() - start
@@ -357,8 +359,9 @@ def run_here(
         environment = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if gpus else {}
         while True:
             with guard:
-                run = next(queue, None)
-                if run is None or problems or (max_runs is not None and started >= max_runs):
+                if problems or _stopped.is_set() or (max_runs is not None and started >= max_runs):
+                    return
+                if (run := next(queue, None)) is None:
                     return
                 started += 1
             try:

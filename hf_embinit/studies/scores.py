@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from ..records import lost_a_loss
 from .files import PICKS
 from .scheduling import Launch, outcome_of, read_result
 from .study import Cell, Study
@@ -36,11 +37,13 @@ def gather(study: Study, launch: Launch) -> list[Scores]:
     """The scores of every cell of the table, from the records of its finished runs."""
     scores = [_scores(cell, launch) for cell in study.table]
     raw = {(s.cell.column, s.cell.row): [dict(by_seed) for by_seed in s.by_seed] for s in scores}
+    scales = {(s.cell.column, s.cell.row): [value.scale for value in s.cell.values] for s in scores}
     for s in scores:
         for i, value in enumerate(s.cell.values):
             if value.relative_to is not None:
-                reference = raw.get((value.relative_to, s.cell.row), [{}] * len(s.by_seed))[i]
-                base = mean(reference) if reference else 0.0
+                place = (value.relative_to, s.cell.row)
+                reference = raw.get(place, [{}] * len(s.by_seed))[i]
+                base = mean(reference) / scales[place][i] if reference else 0.0
                 s.by_seed[i] = {k: v / base for k, v in s.by_seed[i].items()} if base else {}
     return scores
 
@@ -86,9 +89,7 @@ def _rank(scores: Scores, seeds: int) -> tuple[bool, float]:
 
 def has_diverged(record: Mapping[str, Any]) -> bool:
     """Whether a loss of the run was NaN or infinite; its scores then do not count."""
-    rows = (*record.get("history", []), record.get("metrics", {}))
-    losses = (v for row in rows for k, v in row.items() if "loss" in k)
-    return bool(record.get("diverged")) or any(v is None for v in losses)
+    return bool(record.get("diverged")) or lost_a_loss(record.get("history", []), record.get("metrics", {}))
 
 
 def field_value(record: Mapping[str, Any], path: str) -> float | None:
@@ -141,7 +142,8 @@ def _paths(record: Mapping[str, Any], above: str = "") -> Iterator[str]:
         if isinstance(value, Mapping):
             yield from _paths(value, f"{above}{key}/")
         elif key == "history" and not above:
-            yield from (f"history/max/{name}" for name in {name for row in value for name in row})
+            names = {name for row in value for name in row}
+            yield from (f"history/{pick}/{name}" for pick in PICKS for name in names)
         elif isinstance(value, (int, float)):
             yield f"{above}{key}"
 

@@ -26,6 +26,8 @@ from .files import OF_THE_DRIVER, PaperValue, Part, StudyFile, Value, read_study
 STUDIES = Path(__file__).parent
 RUN_PREFIX = "run:"
 """An argument `run:<column>/<row>/<file>` is that file of the run of another cell with the same seed."""
+_FOLDERS = ("runs", "smoke")
+"""Folders beside those of the studies, each of which has the name of its file."""
 _NAMING = ("task", "dataset", "model", "tokenizer", "init", "refine", "inits", "surgery")
 
 
@@ -131,6 +133,10 @@ def load_study(
     path = Path(name) if name.endswith((".yaml", ".yml")) else STUDIES / f"{name}.yaml"
     if not path.is_file():
         raise UnknownNameError("study", name, list_studies())
+    if path.stem in _FOLDERS:
+        raise InvalidArgumentError(
+            f"{path}: {path.stem}/ is a folder of all studies: call the file otherwise"
+        )
     if seeds is not None and seeds < 1:
         raise InvalidArgumentError(f"--seeds {seeds}: give 1 or more")
     file = read_study_file(path)
@@ -150,6 +156,13 @@ def load_study(
                 f"{path}: cell {cell.column}/{cell.row} has {len(cell.values)} 'values', and "
                 f"{one.column}/{one.row} of the same column {len(one.values)}: give each as many"
             )
+        for ours, theirs in zip(cell.values, one.values, strict=True) if file.compare == "rows" else ():
+            if (ours.title, ours.better) != (theirs.title, theirs.better):
+                raise InvalidArgumentError(
+                    f"{path}: cell {cell.column}/{cell.row} has the value {ours.title!r} where "
+                    f"{one.column}/{one.row} of the same column has {theirs.title!r}: give both one title "
+                    f"and one 'better', or compare: columns"
+                )
     cells = [cell for cell in table if selected(cell.column, cell.row, only)]
     columns = {name: part for name, part in file.columns.items() if any(c.column == name for c in table)}
     rows = {name: part for name, part in file.rows.items() if any(c.row == name for c in table)}
@@ -184,7 +197,7 @@ class _Expansion:
         changed = {key for pattern, key, _ in self.changes if selected(column, row, [pattern])}
         grid = {k: v for k, v in grid.items() if k not in changed}
         default = _last(parts, "seeds") or 1
-        count = self.seeds or (self.file.smoke.get("seeds", 1) if self.smoke is not None else default)
+        count = self.seeds or (self.file.smoke.get("seeds") or 1 if self.smoke is not None else default)
         points = []
         for combination in itertools.product(*grid.values()):
             point = dict(zip(grid, combination, strict=True))
@@ -229,25 +242,36 @@ class _Expansion:
         variables = {k: v for part in parts for k, v in part.variables.items()} | {"seed": seed}
         if self.smoke is not None:
             variables["smoke"] = str(self.smoke)
-            arguments |= self.file.smoke.get("arguments", {})
+            arguments |= self.file.smoke.get("arguments") or {}
             arguments |= {k: v for part in parts[1:] for k, v in part.smoke.items()}
         arguments |= {k: v for pattern, k, v in self.changes if selected(column, row, [pattern])}
         arguments |= point
         arguments = {k: self.filled(cell, k, v, variables) for k, v in arguments.items() if v is not None}
         results = self.filled(cell, "results", _last(parts, "results") or RESULTS_NAME, variables)
         for key, value in arguments.items():
-            if isinstance(value, str) and value.startswith(RUN_PREFIX):
-                *read, file = value.removeprefix(RUN_PREFIX).split("/", 2)
-                known = len(read) == 2 and read[0] in self.file.columns and read[1] in self.file.rows
-                if not known or "/".join(read) in (*readers, cell):
-                    raise InvalidArgumentError(
-                        f"{self.file.path}: cell {cell}: {key} cannot be {value!r}; expected run:<column>/"
-                        f"<row>/<file>, with a cell that reads no files of this one. Columns: "
-                        f"{', '.join(self.file.columns)}; rows: {', '.join(self.file.rows)}"
-                    )
-                other = self.run(read[0], read[1], seed, {}, (*readers, cell))
-                arguments[key] = f"{RUN_PREFIX}{other.name}/{file}"
+            if any(
+                str(one).startswith(RUN_PREFIX) for one in (value if isinstance(value, list) else [value])
+            ):
+                arguments[key] = self.file_of_run(cell, key, value, seed, readers)
         return Run(recipe, arguments, seed, results)
+
+    def file_of_run(self, cell: str, key: str, value: Any, seed: int, readers: tuple[str, ...]) -> str:
+        """The argument `run:<column>/<row>/<file>` of a cell with the name of that run."""
+        *read, file = str(value).removeprefix(RUN_PREFIX).split("/", 2)
+        known = len(read) == 2 and read[0] in self.file.columns and read[1] in self.file.rows
+        if not known or "/".join(read) in (*readers, cell):
+            raise InvalidArgumentError(
+                f"{self.file.path}: cell {cell}: {key} cannot be {value!r}; expected run:<column>/"
+                f"<row>/<file>, with a cell that reads no files of this one. Columns: "
+                f"{', '.join(self.file.columns)}; rows: {', '.join(self.file.rows)}"
+            )
+        if self.smoke is None and _last(self.parts(*read), "grid"):
+            raise InvalidArgumentError(
+                f"{self.file.path}: cell {cell}: {key} cannot be {value!r}, as {'/'.join(read)} has a "
+                f"'grid', so that its runs are several"
+            )
+        other = self.run(read[0], read[1], seed, {}, (*readers, cell))
+        return f"{RUN_PREFIX}{other.name}/{file}"
 
     def filled(self, cell: str, key: str, value: Any, variables: Mapping[str, Any]) -> Any:
         """An argument of a cell with its variables."""

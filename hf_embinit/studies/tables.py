@@ -6,11 +6,11 @@ import csv
 import io
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..display import markdown_table
-from .comparisons import ENOUGH, MANY, VERDICTS, Difference, best, differences, rank_agreement
+from .comparisons import ENOUGH, MANY, VERDICTS, Difference, best, compared, differences, rank_agreement
 from .files import Part, Value, selected
 from .scores import Scores, mean, missing_fields
 from .study import Study
@@ -85,10 +85,20 @@ def _left_out(study: Study, scores: Sequence[Scores]) -> str:
     return f"Not run: {'; '.join(missing)}{theirs}." if missing else ""
 
 
+def _of_the_same_runs(study: Study, scores: Sequence[Scores]) -> list[str]:
+    """A sentence on each pair of compared cells that are the same numbers of the same runs."""
+    return [
+        f"{a.cell.column}/{a.cell.row} and {b.cell.column}/{b.cell.row} are the same runs."
+        for a, b in compared(study, scores)
+        if a.records and a.records.keys() == b.records.keys() and a.cell.values == b.cell.values
+    ]
+
+
 def _layout(
-    study: Study, scores: Sequence[Scores], bold: str, paper: str
+    study: Study, scores: Sequence[Scores], bold: str, paper: str, escape: Callable[[str], str] = str
 ) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the printed table; `bold` and `paper` are formats of a best value and of theirs."""
+    """Header and rows of the printed table; `bold` and `paper` are formats of a best value and of theirs, and
+    `escape` makes any other text fit for what it is printed in."""
     by_place, shown = _grid_of(study, scores)
     columns, in_rows = _begun(study, scores)
     shown = {name: values for name, values in shown.items() if name in columns}
@@ -98,20 +108,20 @@ def _layout(
     for column, values in shown.items():
         name = _title(study.columns[column])
         one = len(titles) == 1 and len(values) <= 1
-        header += [name if one else f"{name} {v.title}" for v in values] or [name]
+        header += [escape(name if one else f"{name} {v.title}") for v in values] or [escape(name)]
     rows = []
     for row in in_rows:
-        cells = [_title(study.rows[row])]
+        cells = [escape(_title(study.rows[row]))]
         for column, values in shown.items():
             for i in range(len(values) or 1):
                 s = by_place.get((column, row))
                 value = s.cell.values[i] if s is not None else None
                 left_out = study.file.without and selected(column, row, study.file.without)
-                text = "" if left_out else _ours(s, i, value.digits if value else 1, common)
+                text = "" if left_out else escape(_ours(s, i, value.digits if value else 1, common))
                 if best(study, scores, s, i):
                     text = bold.format(text)
                 if s is not None and value is not None and s.cell.paper[i][0] is not None:
-                    text += paper.format(s.cell.paper[i][2])
+                    text += paper.format(escape(s.cell.paper[i][2]))
                 cells.append(text)
         rows.append(cells)
     return header, rows
@@ -133,7 +143,7 @@ def markdown(study: Study, scores: Sequence[Scores], command: str, figures: Sequ
     table = markdown_table(header, rows) if known or begun else _NOTHING
     gaps = any(cell.startswith(_NOT_RUN) for row in rows for cell in row)
     left_out = [f"{_NOT_RUN}: not run." if gaps and table != _NOTHING else "", _left_out(study, scores)]
-    left_out += missing_fields(scores)
+    left_out += [*missing_fields(scores), *_of_the_same_runs(study, scores)]
     parts += [study.file.note or "", table, " ".join(filter(None, left_out))]
     parts += _agreement(study, scores)
     parts += [f"![{study.title}]({name})" for name in figures]
@@ -261,24 +271,33 @@ def csv_table(study: Study, scores: Sequence[Scores]) -> str:
     return text.getvalue()
 
 
+_LATEX: dict[str, int | str | None] = {
+    **{character: f"\\{character}" for character in "_%&#{}$"},
+    "\\": r"\textbackslash{}",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+}
+
+
+def _in_latex(text: str) -> str:
+    """Plain text as LaTeX prints it."""
+    return text.translate(str.maketrans(_LATEX))
+
+
 def latex_table(study: Study, scores: Sequence[Scores]) -> str:
     """The table for `booktabs`, the paper's numbers in gray (`xcolor`)."""
-    header, rows = _layout(study, scores, r"\textbf{{{}}}", r" {{\color{{gray}}{}}}")
-
-    def escape(text: str) -> str:
-        return text.replace("_", r"\_").replace("%", r"\%").replace("&", r"\&").replace("#", r"\#")
-
+    header, rows = _layout(study, scores, r"\textbf{{{}}}", r" {{\color{{gray}}{}}}", _in_latex)
     _, seeds = _common_n(scores)
     lines = [f"% {study.title}, {study.file.source}; ours, then the paper's in gray; {seeds}"]
     lines += [r"\begin{tabular}{l" + "r" * (len(header) - 1) + "}", r"\toprule"]
-    lines += [" & ".join(escape(cell) for cell in header) + r" \\", r"\midrule"]
+    lines += [" & ".join(header) + r" \\", r"\midrule"]
     box = None
     for name, cells in zip(_begun(study, scores)[1], rows, strict=True):
         part = study.rows[name]
         if box is not None and part.box != box:
             lines.append(r"\midrule")
         box = part.box
-        lines.append(" & ".join(escape(cell) for cell in cells) + r" \\")
+        lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 

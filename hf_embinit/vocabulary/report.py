@@ -75,7 +75,8 @@ class ExpansionReport:
     min_distance: dict[str, float] = field(default_factory=dict)
     """Table -> smallest Euclidean distance between two new tokens' rows, in the table's dtype."""
     effective_rank: dict[str, float] = field(default_factory=dict)
-    """Table -> effective rank of the new tokens' rows, in the table's dtype: 0 when all are equal."""
+    """Table -> effective rank of the new tokens' rows around their mean, in the table's dtype: 0 when all are
+    equal."""
     tables: list[dict[str, Any]] = field(default_factory=list)
     """Per table: rows filled, old rows used and left out of the statistics, source of vectors."""
     trainable_token_indices: dict[str, list[int]] = field(default_factory=dict)

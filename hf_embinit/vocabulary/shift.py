@@ -228,7 +228,8 @@ def effective_rank(rows: Tensor) -> float:
     centered = exact - exact.mean(0)
     gram = centered @ centered.T if len(exact) <= exact.shape[1] else centered.T @ centered
     values = torch.linalg.eigvalsh(gram).clamp_min(0).sqrt()
-    values = values[values > 1e-7 * exact.norm()]
+    rounding = 1e-7 * centered.norm() + 1e-14 * exact.norm()  # of the singular values, and of the mean
+    values = values[values > rounding]
     if not len(values):
         return 0.0
     shares = values / values.sum()

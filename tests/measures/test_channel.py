@@ -36,6 +36,11 @@ def words(v=400, d=D):
     return (clusters + 0.5 * torch.randn(v, d, generator=g)) @ torch.randn(d, d, generator=g) / math.sqrt(d)
 
 
+def test_positions_that_are_all_zero_have_no_span():
+    with pytest.raises(InvalidArgumentError, match="positions are all zero"):
+        position_span(torch.zeros(4, D))
+
+
 def test_the_probe_is_linear_discriminant_analysis():
     """scikit-learn's, which sees labels alone, agrees where it has many examples of each class."""
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis

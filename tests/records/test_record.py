@@ -269,6 +269,16 @@ def test_a_loss_that_only_the_test_saw_is_a_divergence_too() -> None:
     assert not whole_record().diverged and not has_diverged(whole_record().to_dict())
 
 
+def test_a_number_that_others_wrote_as_nan_is_none(tmp_path: Path) -> None:
+    write_record(tmp_path, whole_record())
+    text = (tmp_path / "results.json").read_text()
+    values = json.loads(text)
+    values["metrics"] |= {"test_bleu": math.nan, "test_loss": math.inf}
+    (tmp_path / "results.json").write_text(json.dumps(values))
+    record = read_record(tmp_path)
+    assert record.metrics["test_bleu"] is None and record.diverged
+
+
 def test_what_a_run_left_that_ended_before_its_first_checkpoint_is_no_part_of_the_next(
     tmp_path: Path,
 ) -> None:

@@ -158,6 +158,32 @@ def test_an_interrupted_driver_ends_its_run_which_has_not_failed(toy, tmp_path, 
     assert status == "begun" and len(starts(launch, run)) == 1
 
 
+def test_an_interrupted_driver_starts_no_run_after_one_that_still_finished(toy, tmp_path) -> None:
+    name, launch = toy
+    recipe = launch.recipes / "toy.py"
+    deaf = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    recipe.write_text(deaf + recipe.read_text())
+    go = tmp_path / "go"
+    runs = load_study(name, seeds=2, only=["a/low"], overrides=[f"wait_for={go}"]).runs
+
+    def drive() -> None:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_here(runs, launch)
+
+    driver = FORK.Process(target=drive)
+    driver.start()
+    while not launch.checkpoints(runs[0]):
+        assert driver.is_alive()
+        time.sleep(0.02)
+    os.kill(driver.pid, signal.SIGTERM)
+    time.sleep(0.2)
+    go.touch()
+    driver.join()
+    while (first := outcome_of(runs[0], launch).status) == "running":
+        time.sleep(0.02)
+    assert first == "finished" and outcome_of(runs[1], launch).status == "not run"
+
+
 def test_a_dead_process_holds_no_lock(toy) -> None:
     name, launch = toy
     run = load_study(name).runs[0]

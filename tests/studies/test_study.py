@@ -290,6 +290,7 @@ def test_a_wrong_study_file_is_an_error_with_its_line(toy, old, new, line, sente
         ),
         ("{bonus: 20}", "{model: run:a/high/x}", "cell a/high: model cannot be 'run:a/high/x'"),
         ("{task: t}", "{model: run:b/low/x}", "cell b/low: model cannot be 'run:b/low/x'"),
+        ("{score: 10}", "{model: [run:b/low/x]}", "model cannot be ['run:b/low/x']"),
         (STUDY, "just text", "holds no mapping"),
         (STUDY, "a: [", "cannot be read: while parsing"),
     ],
@@ -297,6 +298,64 @@ def test_a_wrong_study_file_is_an_error_with_its_line(toy, old, new, line, sente
 def test_a_study_that_does_not_fit_together(toy, old, new, sentence) -> None:
     Path(toy[0]).write_text(STUDY.replace(old, new))
     with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
+        load_study(toy[0])
+
+
+def test_files_of_a_cell_with_a_grid_are_refused_as_its_runs_are_several(toy) -> None:
+    with_grid = STUDY.replace("bonus: 20", "bonus: 20, model: run:b/low/x")
+    Path(toy[0]).write_text(with_grid + "cells:\n  b/low: {grid: {lr: [1, 2]}}\n")
+    with pytest.raises(InvalidArgumentError, match="as b/low has a 'grid', so that its runs are several"):
+        load_study(toy[0])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "as_without"),
+    [
+        ("arguments: {score: 10}", "arguments: ~", "arguments: {}"),
+        ("box: One, arg", "box: ~, arg", "arg"),
+        ("seeds: 2\n", "seeds:\nsmoke: {seeds: , arguments: }\n", ""),
+    ],
+)
+def test_a_blank_key_is_as_none(toy, tmp_path, old, new, as_without) -> None:
+    Path(toy[0]).write_text(STUDY.replace(old, new))
+    blank = [load_study(toy[0], smoke=folder) for folder in (None, tmp_path)]
+    Path(toy[0]).write_text(STUDY.replace(old, as_without))
+    without = [load_study(toy[0], smoke=folder) for folder in (None, tmp_path)]
+    assert [study.table for study in blank] == [study.table for study in without]
+    assert [study.rows for study in blank] == [study.rows for study in without]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("digits:", "line 8: 'digits' of a value is blank"),
+        ("scale: .nan", "line 8: 'scale' is a factor, not nan"),
+        ("scale: 0", "line 8: 'scale' is a factor, not 0"),
+    ],
+)
+def test_a_value_that_could_not_be_printed_is_refused(toy, given, sentence) -> None:
+    Path(toy[0]).write_text(STUDY.replace("field: best_epoch}", f"field: best_epoch, {given} }}"))
+    with pytest.raises(InvalidArgumentError, match=re.escape(sentence)):
+        load_study(toy[0])
+
+
+def test_a_figure_of_the_best_needs_to_know_which_way_is_better(toy) -> None:
+    for figure in ("kind: sweeps, titles: [Low]", "kind: rankings, values: [BLEU]"):
+        Path(toy[0]).write_text(STUDY.replace(", better: higher", "") + f"figure: {{{figure}}}\n")
+        with pytest.raises(InvalidArgumentError, match="shows which is best, and 'BLEU' has no 'better'"):
+            load_study(toy[0])
+
+
+def test_a_study_has_no_name_of_a_folder_of_all_studies(tmp_path: Path) -> None:
+    (tmp_path / "runs.yaml").write_text(STUDY)
+    with pytest.raises(InvalidArgumentError, match="runs/ is a folder of all studies"):
+        load_study(str(tmp_path / "runs.yaml"))
+
+
+def test_cells_of_one_column_that_are_compared_have_the_same_values(toy) -> None:
+    other = "values: [{title: loss, field: metrics/loss, better: lower}, {title: Epoch, field: best_epoch}]"
+    Path(toy[0]).write_text(STUDY.replace("title: High,", f"title: High, {other},"))
+    with pytest.raises(InvalidArgumentError, match=r"cell a/high has the value 'loss' where a/low .* 'BLEU'"):
         load_study(toy[0])
 
 

@@ -142,6 +142,9 @@ def test_csv_and_latex(finished) -> None:
     tex = study_tables.latex_table(study, scores)
     assert tex.splitlines()[0].endswith("in gray; n = 2 in every cell that was run")
     assert r"\begin{tabular}{lrrrr}" in tex and r"\textbf{31.5 (0.7)} {\color{gray}31.25}" in tex
+    study.rows["low"].title = r"d^2 ~ $x$ \alpha {1}_%"
+    tex = study_tables.latex_table(study, scores)
+    assert r"d\textasciicircum{}2 \textasciitilde{} \$x\$ \textbackslash{}alpha \{1\}\_\% & 11.5" in tex
 
 
 def test_the_page_is_written_with_its_figure(finished, tmp_path) -> None:
@@ -198,6 +201,9 @@ def test_bars_of_several_columns_are_groups_of_their_own(finished, monkeypatch, 
     study_report.write_study(study, launch, tmp_path / "t", "cmd")
     means = {group: {bar: value[0] for bar, value in of.items()} for group, of in drawn[0].items()}
     assert means == {"One\nA": {"Low": 11.5, "High": 31.5}, "One\nB": {"Low": 21.5, "High": 41.5}}
+    study.rows["high"].title = "Low"  # told apart by what is written in the file
+    study_report.write_study(study, launch, tmp_path / "t", "cmd")
+    assert drawn[1]["One\nA"].keys() == {"low", "high"}
 
 
 @pytest.mark.parametrize("figure", ["metric: validation_acuracy", "metric: acc, x: epohc"])
@@ -366,6 +372,12 @@ def test_values_relative_to_a_column(toy) -> None:
     run_here(study.runs, launch, workers=2)
     a, _, b, _ = gather(study, launch)
     assert a.by_seed[0] == {1: 11 / 11.5, 2: 12 / 11.5} and b.by_seed[0] == {1: 21 / 11.5, 2: 22 / 11.5}
+    in_percent = STUDY.replace("better: higher}", "better: higher, relative_to: a, scale: 100}")
+    Path(name).write_text(in_percent)
+    assert gather(load_study(name, only=["low"]), launch)[2].by_seed[0] == {
+        1: pytest.approx(2100 / 11.5),
+        2: pytest.approx(2200 / 11.5),
+    }
     for run in study.cells[0].runs:
         path = launch.folder(run) / "results.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "metrics": {"bleu": 0.0}}))
@@ -382,6 +394,29 @@ def test_a_field_that_no_run_has_is_told_with_the_nearest(toy) -> None:
     page = markdown(study, gather(study, launch), "cmd")
     assert "No run of a/low, b/low has the field `metrics/blue`: did you mean `metrics/bleu`?" in page
     assert "No run of a/low, b/low has the field `x`." in page
+    Path(name).write_text(STUDY.replace("field: metrics/bleu", "field: history/min/ac"))
+    page = markdown(study := load_study(name, only=["low"]), gather(study, launch), "cmd")
+    assert "the field `history/min/ac`: did you mean `history/min/acc`?" in page
+
+
+def test_cells_of_several_values_are_compared_in_those_that_they_share(toy) -> None:
+    name, launch = toy
+    one = "title: B, values: [{title: Epochs, field: best_epoch, better: lower}],"
+    text = STUDY.split("paper:")[0].replace("title: B,", one)
+    Path(name).write_text(text + "compare: columns\n")
+    study = load_study(name, seeds=1)
+    run_here(study.runs, launch, workers=2)
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "**" not in page.split("## Provenance")[0] and "Paired differences" not in page
+
+
+def test_cells_that_are_the_same_runs_are_told(toy) -> None:
+    name, launch = toy
+    Path(name).write_text(STUDY.replace("bonus: 20", "bonus: 0").replace("arguments: {bonus: 0}", ""))
+    study = load_study(name, seeds=1)
+    run_here(study.runs, launch, workers=2)
+    page = markdown(study, gather(study, launch), "cmd")
+    assert "a/low and a/high are the same runs." in page and page.count("are the same runs") == 2
 
 
 def test_fields_of_a_record() -> None:

@@ -20,7 +20,7 @@ from hf_embinit.measures.divergence import kl_divergence
 from hf_embinit.patching import patch
 from hf_embinit.tables import EmbeddingTables
 from hf_embinit.vectors import PretrainedVectors
-from hf_embinit.vocabulary import expand_vocabulary, propose_tokens, smallest_distance
+from hf_embinit.vocabulary import effective_rank, expand_vocabulary, propose_tokens, smallest_distance
 
 NEW = [" zyxomma", " qorvex", " blimp"]
 
@@ -565,6 +565,13 @@ def test_both_vocabularies_of_a_model_grow_one_after_the_other(tmp_path, recwarn
     assert not [w for w in recwarn if issubclass(w.category, VocabularyWarning)]
     with pytest.warns(VocabularyWarning, match="id 37 should be 'zyxomma', and 1 of 1 added tokens are not"):
         expand_vocabulary(again, word_tokenizer(38), ["blimp"], side="target", prefixes=())
+
+
+def test_rows_that_differ_by_float32_s_rounding_have_an_effective_rank_and_equal_ones_none() -> None:
+    row = torch.randn(1, 64, generator=torch.Generator().manual_seed(0))
+    near = row + 2e-7 * torch.randn(50, 64, generator=torch.Generator().manual_seed(1))
+    assert len(near.unique(dim=0)) == 50 and effective_rank(near) > 30
+    assert effective_rank(row.repeat(50, 1)) == effective_rank(row.double().repeat(1000, 1) / 3) == 0
 
 
 def test_the_smallest_distance_of_rows_in_tight_clusters() -> None:
