@@ -103,6 +103,7 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
     path = Path(os.path.realpath(folder))
     stays = path.is_dir()
     hidden = _hidden_name(path, "hf_embinit") if stays else _hidden_name(path.parent, path.name)
+    made = [parent for parent in path.parents if not parent.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         hidden.mkdir()
@@ -123,6 +124,9 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
         ) from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
+        with contextlib.suppress(OSError):  # one with something in it stays
+            for parent in made:
+                parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -90,6 +90,16 @@ def test_config_json_comes_last_or_nothing_does(tmp_path: Path, monkeypatch: pyt
     assert listed(tmp_path) == ["out"]
 
 
+def test_folders_on_the_way_are_removed_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), whole_folder(tmp_path / "a" / "b" / "c"):
+        (tmp_path / "a" / "kept").write_text("of somebody else")
+        raise KeyboardInterrupt
+    assert listed(tmp_path) == ["a", "a/kept"]
+    with whole_folder(tmp_path / "a" / "b" / "c"):
+        pass
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+
+
 def test_a_killed_run_leaves_a_hidden_folder_that_is_no_obstacle(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

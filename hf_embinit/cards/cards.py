@@ -223,7 +223,10 @@ def checkpoint_page(
     from huggingface_hub import ModelCard, ModelCardData
 
     inits = dict.fromkeys(f"init:{event['init']}" for event in manifest if event.get("init"))
-    data = ModelCardData(license=license, library_name="transformers", tags=["hf_embinit", *inits])
+    base = next((event["base_model"] for event in reversed(manifest) if event.get("base_model")), None)
+    data = ModelCardData(
+        license=license, library_name="transformers", tags=["hf_embinit", *inits], base_model=base
+    )
     usage = words.usage(_auto_class(config), config, repo_id)
     return str(
         ModelCard(
@@ -236,7 +239,7 @@ def checkpoint_page(
                     *describe_manifest(manifest),
                     f"\n## Load it\n\n```python\n{usage}\n```\n",
                     "`hf_embinit.read_manifest` reads the list above from the checkpoint.\n",
-                    f"## License\n\n{words.license_text(license)}\n",
+                    f"## License\n\n{words.license_text(license, of_a_run=False)}\n",
                 ]
             )
         )

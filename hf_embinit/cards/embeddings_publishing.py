@@ -23,7 +23,7 @@ from ..tables import EmbeddingTables
 from ..tokens import vocabulary
 from ..vectors import PretrainedVectors, load_vectors, rows_digest
 from .cards import embeddings_page
-from .publishing import Publication, check_readme, published_events
+from .publishing import Publication, check_readme, published_events, published_license
 
 _TENSOR = "embeddings.weight"
 _CONFIG = "config.json"
@@ -85,6 +85,7 @@ def publish_embeddings(
     if not overwrite:
         same = {key: extract[key] for key in ("event", "table", "digest")}
         _check_free(repository, main, same, f"these rows of {chosen} of {name}")
+        license = license or published_license(repository, main)
     card = embeddings_page(repository.repo_id, config["embinit"], statistics, digest, license)
     main.add(
         {

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from ..foreign import read_json
 from ..hub import INIT_BRANCH, LIST_NAME, Branch, HubRepository, check_repo_id
 from ..manifest import read_manifest
 from ..records import (
+    ARGUMENTS_NAME,
     NO_EFFECT,
     RESULTS_NAME,
     RETOKENIZATION,
@@ -89,8 +90,8 @@ def publish(
     is only read. Folders of this machine are cut from what is published.
 
     `private` makes a new repository private; None takes the account's default. `token` defaults to the one
-    that is logged in. `license` is a Hub identifier for the weights. `overwrite` permits a repository that
-    holds something other than this run.
+    that is logged in. `license` is a Hub identifier for the weights; None leaves what the card there says.
+    `overwrite` permits a repository that holds something other than this run.
 
     Raises `RunFolderError` for a folder that holds neither, has no safetensors, or files that differ from
     what the run wrote, and `PublishError` when the Hub does not take it: token, name, connection,
@@ -101,6 +102,7 @@ def publish(
     main = repository.main()
     if not overwrite:
         run.check_free(repository, main)
+        run = replace(run, license=license or published_license(repository, main))
     main.add(run.files.trained)
     if not overwrite and (changed := main.changed_weights()):
         raise PublishError(f"{repository.repo_id} is taken: its {changed} is another model's. {_WAY_OUT}")
@@ -216,6 +218,8 @@ class _Checkpoint:
 
 def _read(folder: Path, license: str | None) -> _Run | _Checkpoint:
     """A run, or a checkpoint that has no record, or one of having got another tokenizer alone."""
+    if not folder.is_dir():
+        raise RunFolderError(f"{folder} is no folder: give that of a run, or of a checkpoint")
     record = read_result(folder) if (folder / RESULTS_NAME).exists() else None
     if (record is None or record.task == RETOKENIZATION) and (folder / _CONFIG).is_file():
         manifest = read_manifest(folder)
@@ -224,6 +228,11 @@ def _read(folder: Path, license: str | None) -> _Run | _Checkpoint:
             told = files.trained[_CONFIG]
             text = told if isinstance(told, bytes) else told.read_bytes()
             return _Checkpoint(files, json.loads(text), manifest, license, record)
+        if record is None and not (folder / ARGUMENTS_NAME).exists():
+            raise RunFolderError(
+                f"{folder} is no run, and a checkpoint whose rows hf_embinit did not make: its config.json has "
+                f"no embinit"
+            )
     return _Run(folder, public_record(read_record(folder)), run_files(folder), license)
 
 
@@ -292,6 +301,18 @@ def check_readme(repository: HubRepository, main: Branch) -> None:
         raise PublishError(
             f"{repository.repo_id} has a README.md that somebody wrote or changed by hand. {_WAY_OUT}"
         )
+
+
+def published_license(repository: HubRepository, main: Branch) -> str | None:
+    """The license that the card in a repository says, so that publishing again keeps it; None for none."""
+    import yaml
+    from huggingface_hub import ModelCard
+
+    said = None
+    if "README.md" in main.paths:
+        with suppress(ValueError, TypeError, yaml.YAMLError):  # no card
+            said = ModelCard(repository.read("README.md", main.head).decode()).data.to_dict().get("license")
+    return said if isinstance(said, str) else None
 
 
 def published_events(repository: HubRepository, main: Branch) -> list[Any]:

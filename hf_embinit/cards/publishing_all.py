@@ -28,7 +28,7 @@ from ..records import (
     results_table,
 )
 from .cards import shown_scores
-from .publishing import Publication, check_readme, planned_files, publish
+from .publishing import Publication, check_readme, planned_files, publish, published_license
 
 RESULTS_REPOSITORY = "hf-embinit-results"
 """Name of the data set with the scores of all runs."""
@@ -116,6 +116,7 @@ def publish_all(
         main = results.main()  # a token or an owner that cannot do it ends before
         if not overwrite:
             _check_data_set(results, main)
+        of_scores = license or (None if overwrite else published_license(results, main))
         namespace = f"{results.repo_id.partition('/')[0]}/"
     published: dict[str, Publication] = {}
     for run, name in tqdm(names.items(), desc="publishing", unit="run", disable=None):
@@ -135,7 +136,7 @@ def publish_all(
         found.repo_id: ("model", _note(records.get(run))) for run, found in published.items()
     }
     if results is not None:
-        main.add(_results_files(records, models, results.repo_id, license))
+        main.add(_results_files(records, models, results.repo_id, of_scores))
         results.commit(main, None, f"Scores of {len(records)} runs")
         items[results.repo_id] = ("dataset", "The scores of all runs.")
     address = None

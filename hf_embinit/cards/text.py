@@ -390,11 +390,13 @@ def _was_cut(record: RunRecord, split: str, most: int) -> bool:
     return max(rows, default=most) >= most
 
 
-def license_text(license: str | None) -> str:
-    """The license terms of the code and of the weights."""
+def license_text(license: str | None, *, of_a_run: bool = True) -> str:
+    """The license terms of the code and of the weights: of a run, or of a checkpoint that was changed."""
     code = "The code that made it, hf_embinit, is under Apache-2.0."
     if license:
         return f"The weights are under {license}. {code}"
+    if not of_a_run:
+        return f"{code} For the weights, the terms of the model that was changed apply."
     return f"{code} For the weights, the terms of the data and of the vectors named above apply."
 
 

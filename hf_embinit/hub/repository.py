@@ -216,7 +216,7 @@ class HubRepository:
                     )
                 try:
                     made = self._send(init, f"{message}: as initialised")
-                except Exception:
+                except BaseException:  # an interrupt, too
                     self._put_back(init, init.head)
                     raise
         main.add(pages(made.oid if made is not None else None))
@@ -293,6 +293,11 @@ class HubRepository:
             with patience():
                 after = state if isinstance(state, str) else state()
             raise PublishError(f"{reason} {after}".rstrip()) from error
+        except (KeyboardInterrupt, SystemExit):
+            if not isinstance(state, str):
+                with patience():
+                    logger.warning("%s The Hub may still take what was sent: if so, publish again.", state())
+            raise
 
 
 def explain(error: BaseException, repo_id: str, endpoint: str) -> str:

@@ -121,6 +121,8 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             stack = self.decoder if self.config.is_decoder else self.encoder
             if self.config.is_decoder:
                 kwargs |= {"past_key_values": past_key_values, "use_cache": use_cache, "cache": cache}
+            elif past_key_values is not None:
+                raise ValueError("past_key_values: an encoder has no cache, so there is no prefix tuning")
             return stack(
                 input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs
             )
@@ -242,8 +244,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         old = self.model.decoder.embed_tokens
         trainable = old.weight.requires_grad
         table = self._get_resized_embeddings(old, new_num_tokens, pad_to_multiple_of, mean_resizing)
-        table.requires_grad_(trainable)
-        self.model.decoder.embed_tokens = table
+        self.model.decoder.embed_tokens = table.requires_grad_(trainable)
         self.lm_head = self._get_resized_lm_head(
             self.lm_head, table.num_embeddings, mean_resizing=mean_resizing
         )
@@ -375,7 +376,7 @@ class VanillaTransformerForCausalLM(VanillaTransformerPreTrainedModel, Generatio
     """Decoder alone with an output projection (with bias) onto its vocabulary: language modelling.
 
     Its tokenizer ends every text by `</s>`. A prompt to go on from has none: `tokenizer(text,
-    add_special_tokens=False)`, or `pipeline(text, add_special_tokens=False)`.
+    add_special_tokens=False)`, or `pipeline(text, add_special_tokens=False, return_full_text=False)`.
     """
 
     _tied_weights_keys = {"lm_head.weight": "model.decoder.embed_tokens.weight"}  # noqa: RUF012

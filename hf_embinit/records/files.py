@@ -64,6 +64,8 @@ _TOKENIZER = (
     "word_pronunciation.json",
     "word_shape.json",
 )
+_TERMS = [f"{name}{ending}" for name in ("LICENSE", "NOTICE") for ending in ("", ".md", ".txt")]
+"""What others must be given with a model."""
 _ENDINGS = (".jinja", ".json", ".model", ".safetensors", ".txt")
 """Endings of what processors and the modules of sentence-transformers keep, without pickles."""
 _TELLING = (_CONFIG, "tokenizer_config.json")
@@ -194,6 +196,7 @@ def _names(folder: Path) -> list[str]:
 
     names = [*_CHECKPOINT, *_TOKENIZER, *sorted(path.name for path in folder.glob(_coefficients()))]
     names += [name for name in names_beside(folder) if name.endswith(_ENDINGS)]
+    names += _TERMS
     if (folder / _INDEX).is_file():
         shards = read_json(folder / _INDEX, error=RunFolderError).get("weight_map")
         shards = sorted(set(map(str, shards.values()))) if isinstance(shards, dict) else []

@@ -15,7 +15,7 @@ from ..errors import RunFolderError
 from ..foreign import read_json
 from .checkpoints import START_NAME, checkpoint_folders, obstacle
 from .files import RESULTS_NAME
-from .lock import LOCK_NAME, lock_folder, unlock_folder
+from .lock import LOCK_NAME, check_lock, lock_folder, unlock_folder
 from .record import is_finished, to_plain, write_json
 
 logger = logging.getLogger(__name__)
@@ -62,6 +62,8 @@ def prepare_run_folder(
     folder = Path(output_dir)
     if folder.exists() and not folder.is_dir():
         raise RunFolderError(f"--output_dir {folder} is a file, not a folder")
+    if is_main_process:
+        check_lock(folder)  # a run that is alive is not to be gone on with
     checkpoint = _start_from(folder, resume, arguments)
     if is_main_process:
         made = [path for path in (folder, *folder.parents) if not path.exists()]

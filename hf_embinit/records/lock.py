@@ -15,6 +15,24 @@ LOCK_NAME = ".lock"
 _held: dict[Path, int] = {}
 
 
+def check_lock(folder: Path) -> None:
+    """Raises as `lock_folder` does while another process holds the lock of a folder; makes nothing."""
+    path = folder.resolve() / LOCK_NAME
+    if path in _held or not path.is_file():
+        return
+    try:
+        import fcntl
+    except ImportError:
+        return
+    handle = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise _in_use(folder, path) from None
+    finally:
+        os.close(handle)
+
+
 def lock_folder(folder: Path) -> None:
     """Locks a run folder for this process, which may hold the lock already.
 
@@ -34,10 +52,7 @@ def lock_folder(folder: Path) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(handle)
-            raise RunFolderError(
-                f"--output_dir {folder} is in use by another run ({_owner(path)}). "
-                "Wait for it, or choose another folder."
-            ) from None
+            raise _in_use(folder, path) from None
         if _is_at(path, handle):  # not the file that an owner removed a moment ago
             break
         os.close(handle)
@@ -54,6 +69,13 @@ def unlock_folder(folder: Path) -> None:
     if handle is not None:
         path.unlink(missing_ok=True)
         os.close(handle)
+
+
+def _in_use(folder: Path, path: Path) -> RunFolderError:
+    return RunFolderError(
+        f"--output_dir {folder} is in use by another run ({_owner(path)}). "
+        "Wait for it, or choose another folder."
+    )
 
 
 def _is_at(path: Path, handle: int) -> bool:

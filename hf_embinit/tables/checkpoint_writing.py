@@ -26,7 +26,12 @@ from .stored_rows import BLOCK_BYTES, StoredRows
 
 _ALONGSIDE = (".json", ".jsonl", ".txt", ".model", ".jinja", ".py", ".spm", ".tiktoken", ".bpe")
 """Endings of the files that a checkpoint needs beside its weights."""
-_NOT_ALONGSIDE = ("config.json", "generation_config.json", "trainer_state.json", "all_results.json")
+_NOT_ALONGSIDE = (
+    *("config.json", "generation_config.json", "trainer_state.json", "all_results.json"),
+    *("results.json", "files.json", "arguments.json", "inputs.json", "matrix.json"),
+)
+"""Written anew, or of the run that the checkpoint is from: a changed checkpoint is no run."""
+_PREDICTIONS = "_predictions.jsonl"
 _OF_TOKENIZERS = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 
 
@@ -52,8 +57,9 @@ def save_checkpoint(
         link: makes hard links of files of weights that do not change, where source and target share a file
             system. Both folders then hold the same file: whoever writes into it changes both.
 
-        beside: the folder or Hub id that a loaded model came from: what processors and sentence-transformers
-            keep there and neither model nor tokenizer saves is copied.
+        beside: the folder or Hub id that the model came from: of a loaded one, what processors and
+            sentence-transformers keep there and neither model nor tokenizer saves is copied. The last event
+            of the manifest gets a Hub id as its `base_model`.
 
     Raises:
         RunFolderError: a folder that is taken or cannot be written. Too little room on its disk is found
@@ -66,6 +72,8 @@ def save_checkpoint(
         raise InvalidArgumentError(
             "the model was opened with tables_only=True, and its other weights are not here: leave that out"
         )
+    if beside is not None and not Path(beside).exists():
+        _name_base_model(model, str(beside))
     with whole_folder(folder) as hidden:
         if stored is None:
             needed = sum(p.numel() * p.dtype.itemsize for p in model.parameters())
@@ -81,6 +89,13 @@ def save_checkpoint(
             source = None if beside is None else folder_of(beside, model)
         if source is not None:
             copy_beside(source, hidden, templates=tokenizer is None)
+
+
+def _name_base_model(model: PreTrainedModel, repo_id: str) -> None:
+    """Has the last event of the manifest say which model of the Hub was changed."""
+    *before, last = getattr(model.config, "embinit", None) or [None]
+    if last is not None:
+        model.config.embinit = [*before, {**last, "base_model": repo_id}]
 
 
 @dataclass
@@ -151,9 +166,9 @@ def _write(
 def _require_room(needed: int, folder: Path, way_out: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
+        shown = folder.parent if folder.name.startswith(".") else folder  # not the hidden one
         raise RunFolderError(
-            f"the disk of {folder.parent} has {_size(free)} left, but the checkpoint needs "
-            f"{_size(needed)}: {way_out}"
+            f"the disk of {shown} has {_size(free)} left, but the checkpoint needs {_size(needed)}: {way_out}"
         )
 
 
@@ -230,7 +245,7 @@ def _linked(source: Path, target: Path) -> bool:
 
 def _goes_along(path: Path, with_tokenizer: bool) -> bool:
     name = path.name
-    if not path.is_file() or name in _NOT_ALONGSIDE or name.endswith(".index.json"):
+    if not path.is_file() or name in _NOT_ALONGSIDE or name.endswith((".index.json", _PREDICTIONS)):
         return False
     if name.startswith(_OF_TOKENIZERS) or path.suffix in (".model", ".spm", ".tiktoken", ".bpe"):
         return with_tokenizer

@@ -15,7 +15,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..arguments import shown
 from ..errors import UnsupportedModelError
 from ..tokens import Side
-from .elsewhere import BEFORE, is_sharded
+from .elsewhere import BEFORE, QUANTISED, is_sharded
 from .stored_rows import StoredRows
 from .table import ExtraRows, Location, Table, TiedTensor, shape_of, tied_tensors
 
@@ -155,11 +155,7 @@ def _refuse_odd_table(table: Table) -> None:
         values = tensor.to_local() if is_sharded(tensor) else tensor.data
         plain = type(values) in (Tensor, StoredRows) and tensor.is_floating_point()
         if not plain or getattr(location.module, "quant_mode", False) or location.tensor.element_size() < 2:
-            raise UnsupportedModelError(
-                f"{location.name} is quantised, and other rows would be rounded by other scales: change the "
-                f"vocabulary of the original (hf-embinit expand MODEL --tokens ... --output_dir FOLDER) and "
-                f"quantise afterwards"
-            )
+            raise UnsupportedModelError(f"{location.name} is {QUANTISED}")
 
 
 def _refuse_hidden_head(model: PreTrainedModel, tables: list[Table], head: Any) -> None:
@@ -169,6 +165,8 @@ def _refuse_hidden_head(model: PreTrainedModel, tables: list[Table], head: Any) 
     places = [p for t in tables if t.role == "output" for tied in (t.tied, *t.bias) for p in tied.locations]
     if any(_holds(head, p.module) or _holds(p.module, head) for p in places):
         return
+    if callable(getattr(head, "weight", None)):  # torch's dynamic quantisation
+        raise UnsupportedModelError(f"the head of {type(model).__name__} is {QUANTISED}")
     raise UnsupportedModelError(
         f"the head of {type(model).__name__}, a {type(head).__name__}, has no single table of "
         f"{tables[0].num_embeddings} rows, and would not grow with the input embeddings: let "

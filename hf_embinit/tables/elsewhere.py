@@ -25,6 +25,11 @@ BEFORE = (
     "hf-embinit expand MODEL --tokens ... --output_dir FOLDER"
 )
 """The way out where tables have no place any more for other rows."""
+QUANTISED = (
+    "quantised, and other rows would be rounded by other scales: change the vocabulary of the original "
+    "(hf-embinit expand MODEL --tokens ... --output_dir FOLDER) and quantise afterwards"
+)
+"""What is wrong with a table of rounded rows, and the way out."""
 
 
 def is_sharded(tensor: Tensor) -> bool:

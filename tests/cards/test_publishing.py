@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +209,69 @@ api.upload_file(path_or_fileobj=b"mine", path_in_repo="NOTES.md", repo_id="user/
     assert len(hub.repository("user/replaced").titles("init")) == 2  # nothing new there
 
 
+def test_a_published_run_that_is_changed_is_a_checkpoint_of_its_own(
+    hub: Hub, writer: Client, published: list[list[str]], tmp_path: Path
+) -> None:
+    """Not the run: neither its record nor its scores; it names the model that was changed and keeps terms."""
+    grown = tmp_path / "grown"
+    writer.run(
+        """
+import hf_embinit.__main__
+assert hf_embinit.__main__.main(["expand", "user/gpt2", "--tokens", "<z>", "--output_dir", grown]) == 0
+""",
+        grown=str(grown),
+    )
+    of_a_run = {"results.json", "files.json", "arguments.json", "test_predictions.jsonl", "README.md"}
+    assert not of_a_run & set(contents(grown))
+    (grown / "LICENSE").write_text("as you like")
+    found = publish(
+        writer,
+        (grown, "user/grown", WRITE),
+        (grown, "user/grown", {**WRITE, "license": "mit"}),
+        (grown, "user/grown", WRITE),
+    )
+    assert [status for status, _ in found] == ["ok"] * 3, found
+    files = hub.repository("user/grown").files()
+    card = ModelCard(files["README.md"].decode())
+    assert files["LICENSE"] == b"as you like" and "results.json" not in files
+    assert card.data.base_model == "user/gpt2" and card.data.license == "mit"  # said once, kept
+    assert card.data.eval_results is None and "The weights are under mit" in card.text
+    (grown / "config.json").write_text(json.dumps(json.loads((grown / "config.json").read_text())))
+    assert publish(writer, (grown, "user/grown2", WRITE))[0][0] == "ok"
+    told = hub.repository("user/grown2").files()["README.md"].decode()
+    assert "the terms of the model that was changed apply" in told
+
+
+def test_an_interrupt_between_the_branches_puts_init_back_and_says_so(
+    hub: Hub, writer: Client, runs: Path
+) -> None:
+    pid = int(writer.run("import os; print(os.getpid())"))
+
+    def interrupt(handler: Handler) -> None:
+        os.kill(pid, signal.SIGINT)
+        time.sleep(1)
+        raise CutOff
+
+    hub.fault("POST .*/user/interrupted/commit/main", interrupt, times=1)
+    told = writer.run(
+        """
+import logging, hf_embinit
+heard = []
+handler = logging.Handler()
+handler.emit = lambda record: heard.append(record.getMessage())
+logging.getLogger("hf_embinit.hub.repository").addHandler(handler)
+try:
+    hf_embinit.publish(run, "user/interrupted", token="hf_writer")
+except KeyboardInterrupt:
+    print(heard)
+""",
+        run=str(runs / "other"),
+    )
+    assert "user/interrupted is as it was. The Hub may still take what was sent" in told, told
+    repository = hub.repository("user/interrupted")
+    assert set(repository.branches) == {"main"} and repository.titles() == ["initial commit"]
+
+
 def test_a_folder_that_cannot_be_published_is_refused_without_a_request(runs: Path, tmp_path: Path) -> None:
     for gone, problem in (
         ("model.safetensors", "has no model.safetensors, and pickles are not published"),
@@ -236,11 +302,13 @@ def test_every_kind_loads_with_the_package_and_without_remote_code(
     assert len(hub.requests) == seen
 
 
-def test_refusals(hub: Hub, writer: Client, runs: Path) -> None:
+def test_refusals(hub: Hub, writer: Client, runs: Path, tmp_path: Path) -> None:
     hub.add_folder("user/theirs", runs / "bert" / "init")
     hub.add_folder("user/another", runs / "other")
     hub.add_folder("user/hidden", runs / "bert" / "figures", private=True)
-    run = runs / "translation"
+    run, plain = runs / "translation", tmp_path / "plain"
+    plain.mkdir()
+    (plain / "config.json").write_text('{"model_type": "gpt2"}')
     before = contents(runs), {name: dict(r.branches) for name, r in hub.repositories.items()}
     found = publish(
         writer,
@@ -253,6 +321,8 @@ def test_refusals(hub: Hub, writer: Client, runs: Path) -> None:
         (run, "user/hidden", {"private": False, **WRITE}),
         (run, "a/b/c", WRITE),
         (run / "figures", "user/new", WRITE),
+        (run / "nothing", "user/new", WRITE),
+        (plain, "user/new", WRITE),
     )
     expected = [
         ("PublishError", "needs a token with the write role, and there is none. Run `hf auth login`"),
@@ -264,6 +334,8 @@ def test_refusals(hub: Hub, writer: Client, runs: Path) -> None:
         ("PublishError", "is private, but private=False was asked for"),
         ("InvalidArgumentError", "no name of a Hub repository"),
         ("RunFolderError", "results.json does not exist"),
+        ("RunFolderError", "nothing is no folder"),
+        ("RunFolderError", "is no run, and a checkpoint whose rows hf_embinit did not make"),
     ]
     for (status, message), (kind, text) in zip(found, expected, strict=True):
         assert status == kind and text in message and "\n" not in message, message

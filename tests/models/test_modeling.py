@@ -8,6 +8,7 @@ import pytest
 import torch
 from builders.vanilla_models import ENCODINGS, KINDS, PAD, inputs_for, padded, small, tokens
 from torch import nn
+from transformers import DynamicCache
 
 from hf_embinit.models import (
     VanillaTransformerConfig,
@@ -274,3 +275,10 @@ def test_what_does_not_fit_raises_a_sentence():
     config.d_model = 33
     with pytest.raises(Exception, match="d_model is 33"):
         KINDS[2](config)
+
+
+def test_an_encoder_alone_has_no_cache_to_be_given() -> None:
+    """PEFT's prefix tuning gives one to every model whose `forward` takes it."""
+    model = small(VanillaTransformerForSequenceClassification)
+    with pytest.raises(ValueError, match="an encoder has no cache, so there is no prefix tuning"):
+        model(input_ids=tokens(2, 5), past_key_values=DynamicCache())

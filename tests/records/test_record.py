@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +176,20 @@ def test_half_written_files_are_removed(tmp_path):
     assert all(t.exists() for t in torn)
     assert prepare_run_folder(tmp_path, True).checkpoint == str(whole)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", "checkpoint-9"]
+
+
+def test_a_run_that_is_alive_is_in_use_and_not_unfinished(tmp_path):
+    make_checkpoint(tmp_path, 9)
+    code = "import pathlib, sys, hf_embinit.records.lock as l; l.lock_folder(pathlib.Path(sys.argv[1])); print(1, flush=True); input()"  # noqa: E501
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], text=True, **pipes) as other:
+        assert other.stdout.readline() == "1\n"
+        for resume in (None, True):
+            with pytest.raises(RunFolderError, match=f"is in use by another run \\(process {other.pid} on"):
+                prepare_run_folder(tmp_path, resume)
+        other.communicate("\n")
+    with pytest.raises(RunFolderError, match="holds an unfinished run"):
+        prepare_run_folder(tmp_path, None)
 
 
 def test_only_half_written_checkpoints_start_afresh(tmp_path, caplog):

@@ -173,6 +173,16 @@ def test_a_quantised_head_is_refused_with_the_way_out(tmp_path) -> None:
     assert NEW[0] not in t.get_vocab()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_head_of_torch_s_dynamic_quantisation_is_told_as_that() -> None:
+    t = tokenizer("byte_level")
+    m = model("llama", len(t), **SIZES["llama"])
+    m = torch.ao.quantization.quantize_dynamic(m, {torch.nn.Linear}, dtype=torch.qint8)
+    with pytest.raises(UnsupportedModelError, match=r"the head of LlamaForCausalLM is quantised.*hf-embinit"):
+        expand_vocabulary(m, t, NEW)
+    assert NEW[0] not in t.get_vocab()
+
+
 def packed(scheme: str, name: str, weight: torch.Tensor) -> dict[str, torch.Tensor]:
     """What a checkpoint has in the place of a linear layer's weight `[out, in]`: the names, shapes and
     dtypes that GPTQModel, AutoAWQ and hqq 0.2.8 write for 4 bits in groups of 16."""
