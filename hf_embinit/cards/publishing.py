@@ -230,8 +230,8 @@ def _read(folder: Path, license: str | None) -> _Run | _Checkpoint:
             return _Checkpoint(files, json.loads(text), manifest, license, record)
         if record is None and not (folder / ARGUMENTS_NAME).exists():
             raise RunFolderError(
-                f"{folder} is no run, and a checkpoint whose rows hf_embinit did not make: its config.json has "
-                f"no embinit"
+                f"{folder} is no run, and a checkpoint whose rows hf_embinit did not make: its config.json "
+                f"has no embinit"
             )
     return _Run(folder, public_record(read_record(folder)), run_files(folder), license)
 

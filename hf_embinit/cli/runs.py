@@ -132,7 +132,11 @@ def _publish_flags(parser: ArgumentParser) -> None:
         help="make a new repository private, or public (default: as the account has it)",
     )
     flag(parser, "token", help="access token (default: the one of `hf auth login`, or HF_TOKEN)")
-    flag(parser, "license", help="of the weights, as the Hub spells it: apache-2.0, ...; left out: that of the card there")
+    flag(
+        parser,
+        "license",
+        help="of the weights, as the Hub spells it: apache-2.0, ... (default: what the card there says)",
+    )
     flag(parser, "overwrite", action="store_true", help="replace what another run published under this name")
     flag(parser, "dry_run", action="store_true", help="list what would be sent, and ask nobody")
 
