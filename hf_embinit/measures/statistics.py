@@ -103,9 +103,8 @@ def check_table(x: Tensor, name: str = "weight") -> None:
         )
     for start in range(0, x.shape[0], size := _block_rows(x)):
         block = x[start : start + size]
-        if not math.isfinite(
-            block.detach().float().sum()
-        ):  # cheap; the exact look follows only when it fails
+        total = block.detach().float().sum()  # cheap; the exact look follows only when it fails
+        if not math.isfinite(total):
             bad = (~torch.isfinite(block)).any(dim=1).nonzero()
             if len(bad):
                 raise InvalidArgumentError(

@@ -49,6 +49,8 @@ class StoredCheckpoint:
     """Parameter -> what is made of its rows when they are written: as many, block by block."""
     is_whole: bool = True
     """Whether all files are here, and not only those with tables."""
+    repo_id: str | None = None
+    """The Hub id that it was opened by; None for a folder."""
 
 
 @checked
@@ -109,7 +111,7 @@ def open_checkpoint(
         model.generation_config = load_pretrained(GenerationConfig, str(folder), f"model {name!r}")
     model.config._name_or_path = name
     stored = _Opening(model, files, names, name).fill()
-    stored.is_whole = only is None
+    stored.is_whole, stored.repo_id = only is None, None if is_here else name
     odd = odd if only is None else [text for text in odd if not text.startswith("there is no ")]
     if odd:
         raise InvalidArgumentError(

@@ -47,7 +47,8 @@ def save_checkpoint(
     """Saves model, config with its manifest, and tokenizer into a new folder: everything or nothing.
 
     A model of `open_checkpoint` is written from its files: the tensors that changed by blocks, all others
-    byte for byte, in the same shards, and small files beside the weights are copied. Every other model is
+    byte for byte, in the same shards, and small files beside the weights are copied. The last event of its
+    manifest then names the Hub id that it was opened by as `base_model`. Every other model is
     saved by its `save_pretrained`. The folder is there once all of it is written.
 
     Args:
@@ -57,9 +58,8 @@ def save_checkpoint(
         link: makes hard links of files of weights that do not change, where source and target share a file
             system. Both folders then hold the same file: whoever writes into it changes both.
 
-        beside: the folder or Hub id that the model came from: of a loaded one, what processors and
-            sentence-transformers keep there and neither model nor tokenizer saves is copied. The last event
-            of the manifest gets a Hub id as its `base_model`.
+        beside: the folder or Hub id that a loaded model came from: what processors and sentence-transformers
+            keep there and neither model nor tokenizer saves is copied.
 
     Raises:
         RunFolderError: a folder that is taken or cannot be written. Too little room on its disk is found
@@ -72,8 +72,8 @@ def save_checkpoint(
         raise InvalidArgumentError(
             "the model was opened with tables_only=True, and its other weights are not here: leave that out"
         )
-    if beside is not None and not Path(beside).exists():
-        _name_base_model(model, str(beside))
+    if stored is not None and stored.repo_id is not None:
+        _name_base_model(model, stored.repo_id)
     with whole_folder(folder) as hidden:
         if stored is None:
             needed = sum(p.numel() * p.dtype.itemsize for p in model.parameters())
