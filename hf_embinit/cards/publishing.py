@@ -284,7 +284,12 @@ def prepare_push(
     for name, init in zip(names, inits, strict=True):
         if args.process_index == 0:
             repository = HubRepository(name, private=args.hub_private_repo, token=args.hub_token)
-            _check_free(repository, repository.main(), {**identity, "init": init})
+            try:
+                _check_free(repository, repository.main(), {**identity, "init": init})
+            except PublishError as error:
+                raise PublishError(
+                    f"{error} A recipe replaces nothing: run it without --push_to_hub."
+                ) from error
             name = repository.repo_id
             logger.info("The finished run will be published as %s.", name)
         targets.append(PushTarget(name, args.hub_private_repo, args.hub_token))

@@ -166,7 +166,7 @@ def _write(
 def _require_room(needed: int, folder: Path, way_out: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
-        shown = folder.parent if folder.name.startswith(".") else folder  # not the hidden one
+        shown = next(place for place in folder.parents if not place.name.startswith("."))  # hidden ones not
         raise RunFolderError(
             f"the disk of {shown} has {_size(free)} left, but the checkpoint needs {_size(needed)}: {way_out}"
         )

@@ -132,7 +132,7 @@ def test_a_full_disk_is_one_sentence_and_writes_nothing(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     code = main([command.split()[0], "model", *COMMANDS[command], "--output_dir", str(tmp_path / "out")])
     said = capsys.readouterr().err.strip().splitlines()[-1]
-    assert code == 1 and "has 0.00 MiB left, but the checkpoint needs" in said, said
+    assert code == 1 and f"{tmp_path} has 0.00 MiB left, but the checkpoint needs" in said, said
     assert not list(tmp_path.iterdir())
 
 

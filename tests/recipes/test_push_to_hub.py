@@ -69,6 +69,11 @@ def test_it_is_refused_before_any_work(hub: Hub, writer: Client, tmp_path: Path)
     done = recipe(writer, tmp_path, "classify", "hf_reader", **run)
     assert done.returncode == 1 and "may only read" in done.stderr and "Traceback" not in done.stderr
     assert set(hub.repositories) == made and not (tmp_path / "run" / "init").exists()
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "README.md").write_text("by hand")
+    hub.add_folder("user/by-hand", tmp_path / "page")
+    done = recipe(writer, tmp_path, "classify", **{**run, "hub_model_id": "user/by-hand"})
+    assert done.returncode == 1 and "A recipe replaces nothing: run it without --push_to_hub" in done.stderr
 
 
 def test_trained_vectors_are_published(hub: Hub, writer: Client, tmp_path: Path) -> None:
