@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _HIDDEN = re.compile(r"\.hf_embinit\.[0-9a-f]{8}\.tmp")
 """What `whole_folder` writes into inside a folder that is there; a killed process leaves one."""
+_ANY_HIDDEN = re.compile(r"\..*\.[0-9a-f]{8}\.tmp")
 _SECONDS_UNLOCKED = 60
 """How long a hidden file or folder that nobody locks may be one that a process is about to lock."""
 
@@ -38,6 +39,11 @@ def file_sha256(path: str | os.PathLike[str]) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def shown(path: Path) -> Path:
+    """A folder as it is told to a user: above those that `whole_folder` hides."""
+    return next(place for place in (path, *path.parents) if not _ANY_HIDDEN.fullmatch(place.name))
 
 
 @contextlib.contextmanager
@@ -118,10 +124,11 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
                 hidden.rename(path)
     except EmbinitError:
         raise
-    except OSError as error:
-        raise RunFolderError(
-            f"the folder {folder} cannot be written: {disk_problem(error) or error}"
-        ) from error
+    except Exception as error:
+        problem = disk_problem(error)  # other libraries have errors of their own for it
+        if not (problem or isinstance(error, OSError)):
+            raise
+        raise RunFolderError(f"the folder {shown(path)} cannot be written: {problem or error}") from error
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
         with contextlib.suppress(OSError):  # one with something in it stays

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -57,6 +59,32 @@ def test_a_json_of_others_is_left_alone(tmp_path, text):
     with pytest.raises(FileWriteError, match=r"would replace .*vocab\.json.*move vocab\.json away"):
         write_vectors(tmp_path / "vocab.txt", vectors)
     assert beside.read_text() == text and not (tmp_path / "vocab.txt").exists()
+
+
+LIMITED = """
+import resource, signal, sys, torch
+from hf_embinit.vectors import PretrainedVectors, read_vectors, write_vectors
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, rows, words = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+write_vectors(path, PretrainedVectors(["old"], torch.ones(1, 4), "x", provenance={"of": "old"}))
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, resource.RLIM_INFINITY))
+new = [f"t{i}" for i in range(rows)]
+vectors = PretrainedVectors(new, torch.zeros(rows, 4), "x", provenance={"of": "new" * words})
+try:
+    write_vectors(path, vectors)
+except Exception as error:
+    print(type(error).__name__)
+read = read_vectors(path)
+print(read.tokens, read.provenance["of"])
+"""
+
+
+@pytest.mark.parametrize(("rows", "words"), [(200, 1), (2, 1000)])
+def test_a_disk_that_takes_half_of_it_leaves_vectors_and_provenance_as_they_were(tmp_path, rows, words):
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "v.txt"), str(rows), str(words)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == ["FileWriteError", "['old'] old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.json", "v.txt"]
 
 
 def test_vectors_are_not_written_over_their_own_provenance(tmp_path):

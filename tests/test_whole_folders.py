@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from builders.command_line import save_bert
+from safetensors import SafetensorError
 
 from hf_embinit.__main__ import main
 from hf_embinit.errors import RunFolderError
@@ -88,6 +89,20 @@ def test_config_json_comes_last_or_nothing_does(tmp_path: Path, monkeypatch: pyt
         write(tmp_path / "out")
     assert moved[:3] == ["1_Pooling", "model.safetensors", "config.json"]
     assert listed(tmp_path) == ["out"]
+
+
+def test_a_full_disk_is_told_in_whatever_words_a_library_has_for_it(tmp_path: Path) -> None:
+    for error in (
+        SafetensorError("I/O error: No space left on device"),
+        Exception("No space left on device"),
+    ):
+        with (
+            pytest.raises(RunFolderError, match=f"the folder {tmp_path} cannot be written: the disk is full"),
+            whole_folder(tmp_path / "a") as hidden,
+            whole_folder(hidden),
+        ):
+            raise error
+    assert not listed(tmp_path)
 
 
 def test_folders_on_the_way_are_removed_after_an_error(tmp_path: Path) -> None:

@@ -138,9 +138,10 @@ def _read(
         name = shorten(getattr(source.config, "_name_or_path", "") or "") or type(source).__name__
         return name, named[0].name, tables.read(named[0]), read_manifest(source), tokenizer
     if isinstance(source, Tensor):
-        if source.ndim != 2 or not source.is_floating_point():
+        if source.ndim != 2 or not source.is_floating_point() or source.is_meta:
             raise InvalidArgumentError(
-                f"source is a tensor of {source.dtype} {list(source.shape)}, expected floats [V, D]"
+                f"source is a tensor of {source.dtype} {list(source.shape)} on {source.device}, expected "
+                f"floats [V, D] that have values"
             )
         return "a tensor", table or _TENSOR, source, [], tokenizer
     vectors: PretrainedVectors = source
@@ -149,7 +150,13 @@ def _read(
     if "table" not in vectors.report:  # a file of vectors: words
         if vectors.family != "words":
             raise InvalidArgumentError(f"{name} are pieces of a tokenizer: give its checkpoint, or a tensor")
-        return name, chosen, vectors.matrix, [], tokenizer or _word_tokenizer(vectors.tokens)
+        tokenizer = tokenizer or _word_tokenizer(vectors.tokens)
+        if vocabulary(tokenizer)[: len(vectors)] != vectors.tokens:
+            raise InvalidArgumentError(
+                f"tokenizer= numbers its tokens otherwise than {name} its rows: leave it out, and one of the "
+                f"words is made, or give the rows in its order as a tensor"
+            )
+        return name, chosen, vectors.matrix, [], tokenizer
     if tokenizer is None:
         tokenizer = load_pretrained_tokenizer(
             vectors.name, f"the tokenizer of {name}", revision=vectors.revision or "main"

@@ -90,8 +90,8 @@ def publish(
     is only read. Folders of this machine are cut from what is published.
 
     `private` makes a new repository private; None takes the account's default. `token` defaults to the one
-    that is logged in. `license` is a Hub identifier for the weights; None leaves what the card there says.
-    `overwrite` permits a repository that holds something other than this run.
+    that is logged in. `license` is a Hub identifier for the weights; None leaves what the card there says,
+    without `overwrite`, which permits a repository that holds something other than this run.
 
     Raises `RunFolderError` for a folder that holds neither, has no safetensors, or files that differ from
     what the run wrote, and `PublishError` when the Hub does not take it: token, name, connection,

@@ -45,7 +45,7 @@ def _init_flags(parser: ArgumentParser) -> None:
 def _init(args: Namespace) -> Answer:
     from ..initialization import initialize
     from ..initializers import table_initializer
-    from ..tables import checkpoint_of, save_checkpoint
+    from ..tables import checkpoint_of, folder_of, save_checkpoint
 
     check_output(args.output_dir)
     if args.link and args.config_only:
@@ -67,7 +67,8 @@ def _init(args: Namespace) -> Answer:
     )
     if checkpoint_of(model) is not None and args.tokenizer is None:
         tokenizer = None  # its files are copied as they are
-    save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=args.model)
+    beside = folder_of(args.model, model) if args.config_only else args.model  # no weight of it is kept
+    save_checkpoint(model, args.output_dir, tokenizer, link=args.link, beside=beside)
     return _saved(str(report), report.to_dict(), args.output_dir)
 
 

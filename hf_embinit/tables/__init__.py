@@ -7,7 +7,7 @@ do not come from here but from `hf_embinit.rows`.
 from __future__ import annotations
 
 from ..tokens import Side
-from .beside import SMALL_FILES, names_beside
+from .beside import SMALL_FILES, folder_of, names_beside
 from .checkpoint import checkpoint_of, open_checkpoint, open_matrices
 from .checkpoint_writing import save_checkpoint
 from .discovery import unwrap
@@ -39,6 +39,7 @@ __all__ = [
     "TiedTensor",
     "checkpoint_of",
     "configured_tie",
+    "folder_of",
     "forward_passes",
     "input_positions",
     "input_scale",

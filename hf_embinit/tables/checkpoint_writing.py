@@ -18,7 +18,7 @@ from transformers.utils import logging
 
 from ..arguments import FilePath, Tokenizer, checked
 from ..errors import InvalidArgumentError, RunFolderError
-from ..files import whole_folder
+from ..files import shown, whole_folder
 from .beside import copy_beside, folder_of
 from .checkpoint import StoredCheckpoint, checkpoint_of
 from .safetensors_files import INDEX, Shard, StoredTensor
@@ -47,8 +47,7 @@ def save_checkpoint(
     """Saves model, config with its manifest, and tokenizer into a new folder: everything or nothing.
 
     A model of `open_checkpoint` is written from its files: the tensors that changed by blocks, all others
-    byte for byte, in the same shards, and small files beside the weights are copied. The last event of its
-    manifest then names the Hub id that it was opened by as `base_model`. Every other model is
+    byte for byte, in the same shards, and small files beside the weights are copied. Every other model is
     saved by its `save_pretrained`. The folder is there once all of it is written.
 
     Args:
@@ -59,7 +58,8 @@ def save_checkpoint(
             system. Both folders then hold the same file: whoever writes into it changes both.
 
         beside: the folder or Hub id that a loaded model came from: what processors and sentence-transformers
-            keep there and neither model nor tokenizer saves is copied.
+            keep there and neither model nor tokenizer saves is copied. The last event of the manifest names a
+            Hub id, this one or that of an opened checkpoint, as `base_model`.
 
     Raises:
         RunFolderError: a folder that is taken or cannot be written. Too little room on its disk is found
@@ -72,8 +72,12 @@ def save_checkpoint(
         raise InvalidArgumentError(
             "the model was opened with tables_only=True, and its other weights are not here: leave that out"
         )
-    if stored is not None and stored.repo_id is not None:
-        _name_base_model(model, stored.repo_id)
+    if stored is not None:
+        repo_id = stored.repo_id
+    else:
+        repo_id = None if beside is None or Path(beside).expanduser().exists() else str(beside)
+    if repo_id is not None:
+        _name_base_model(model, repo_id)
     with whole_folder(folder) as hidden:
         if stored is None:
             needed = sum(p.numel() * p.dtype.itemsize for p in model.parameters())
@@ -166,9 +170,9 @@ def _write(
 def _require_room(needed: int, folder: Path, way_out: str) -> None:
     free = shutil.disk_usage(folder).free
     if needed > free:
-        shown = next(place for place in folder.parents if not place.name.startswith("."))  # hidden ones not
         raise RunFolderError(
-            f"the disk of {shown} has {_size(free)} left, but the checkpoint needs {_size(needed)}: {way_out}"
+            f"the disk of {shown(folder.parent)} has {_size(free)} left, but the checkpoint needs "
+            f"{_size(needed)}: {way_out}"
         )
 
 

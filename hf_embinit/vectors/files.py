@@ -12,13 +12,12 @@ import torch
 from ..arguments import FilePath, checked
 from ..disk import writing
 from ..errors import InvalidArgumentError, VectorFileError
-from ..files import write_whole
 from ..foreign import reading
 from ..tokens import TokenFamily
 from .binary_format import read_binary_rows
 from .fasttext_format import FASTTEXT_MAGIC, read_fasttext_rows
 from .pretrained_vectors import PretrainedVectors, rows_digest
-from .provenance import check_suffix, provenance_path, read_provenance, require_place, write_provenance
+from .provenance import check_suffix, read_provenance, require_place, written_with_provenance
 from .rows import RowCollector
 from .streams import choose_member, is_zip, read_blocks, require_rows, split_member
 from .text_format import LONGEST_LINE, looks_binary, read_header, read_text_rows
@@ -114,17 +113,12 @@ def write_vectors(path: FilePath, vectors: PretrainedVectors) -> None:
     path = Path(path)
     check_suffix(path, "path=")
     _check_rows(vectors)
-    is_ours = require_place(path, vectors.provenance)
+    require_place(path, vectors.provenance)
     template = " ".join(["%.9g"] * vectors.dim)
-    with writing(path):
-        with write_whole(path) as file:
-            file.write(f"{len(vectors)} {vectors.dim}\n")
-            for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
-                file.write(f"{token} {template % tuple(row.tolist())}\n")
-            if is_ours:  # it tells of the file that is still there
-                provenance_path(path).unlink(missing_ok=True)
-        if vectors.provenance is not None:
-            write_provenance(path, vectors.provenance)
+    with writing(path), written_with_provenance(path, vectors.provenance) as file:
+        file.write(f"{len(vectors)} {vectors.dim}\n")
+        for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
+            file.write(f"{token} {template % tuple(row.tolist())}\n")
 
 
 def _head(blocks: Iterator[bytes], where: str) -> tuple[bytes, bool]:

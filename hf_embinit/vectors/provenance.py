@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ..arguments import FilePath, checked
 from ..errors import FileWriteError, InvalidArgumentError, VectorFileError
@@ -51,12 +55,32 @@ def require_place(path: Path, provenance: dict[str, Any] | None) -> bool:
     return is_ours
 
 
-def write_provenance(path: Path, provenance: dict[str, Any]) -> None:
-    """Writes `provenance` beside the file of vectors at `path`, with the digest of that file."""
-    about = {"name": path.name, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
-    with write_whole(provenance_path(path)) as file:
-        json.dump({**provenance, _FILE: about}, file, indent=2, ensure_ascii=False)
-        file.write("\n")
+@contextlib.contextmanager
+def written_with_provenance(path: Path, provenance: dict[str, Any] | None) -> Iterator[IO[str]]:
+    """`write_whole` of a file of vectors, with `provenance` and the digest of that file beside it.
+
+    Both are on the disk before either is replaced, and an older provenance is gone before the file that it
+    tells of."""
+    if path.is_dir():  # also ".", which has no name
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    told = contextlib.nullcontext() if provenance is None else write_whole(provenance_path(path))
+    is_ours = require_place(path, provenance)
+    with told as beside, write_whole(path) as file:
+        yield file
+        _to_disk(file)
+        if beside is not None:
+            hidden = Path(file.name)
+            about = {"name": path.name, "bytes": hidden.stat().st_size, "sha256": file_sha256(hidden)}
+            json.dump({**(provenance or {}), _FILE: about}, beside, indent=2, ensure_ascii=False)
+            beside.write("\n")
+            _to_disk(beside)
+        if is_ours:
+            provenance_path(path).unlink(missing_ok=True)
+
+
+def _to_disk(file: IO[str]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def read_provenance(path: Path) -> dict[str, Any] | None:

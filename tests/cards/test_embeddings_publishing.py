@@ -9,8 +9,13 @@ import pytest
 import torch
 from builders.loopback_hub import Client, Hub
 from builders.run_folders import run_folder
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
+import hf_embinit
+from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.report import compare
+from hf_embinit.vectors import PretrainedVectors
 
 WORDS = ("the", "a", "is", "are", "dog", "on")
 
@@ -151,9 +156,6 @@ def test_compare_by_hub_id_also_offline(hub: Hub, writer: Client, runs: Path, tm
 
 
 def test_compare_of_tables_without_neighbors_or_shared_tokens(runs: Path) -> None:
-    from hf_embinit.errors import InvalidArgumentError
-    from hf_embinit.vectors import PretrainedVectors
-
     tokens = ["a", "b", "c", "d"]
     table = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
     table[0] = 0.0
@@ -168,3 +170,14 @@ def test_compare_of_tables_without_neighbors_or_shared_tokens(runs: Path) -> Non
     assert comparison.equal_rows == 0
     with pytest.raises(InvalidArgumentError, match="share 1 tokens"):
         compare(one, PretrainedVectors(["b", "z"], torch.ones(2, 3), "other"))
+
+
+def test_rows_are_not_published_under_the_names_of_another_numbering() -> None:
+    """Told before the Hub is asked."""
+    backend = Tokenizer(models.WordLevel({"dog": 0, "a": 1}))
+    other = PreTrainedTokenizerFast(tokenizer_object=backend)
+    vectors = PretrainedVectors(["a", "dog"], torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "mine")
+    with pytest.raises(InvalidArgumentError, match="numbers its tokens otherwise than mine its rows"):
+        hf_embinit.publish_embeddings(vectors, "user/mine", tokenizer=other)
+    with pytest.raises(InvalidArgumentError, match="on meta, expected"):
+        hf_embinit.publish_embeddings(torch.ones(2, 2, device="meta"), "user/mine", tokenizer=other)

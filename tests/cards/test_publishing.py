@@ -238,6 +238,19 @@ assert hf_embinit.__main__.main(["expand", "user/gpt2", "--tokens", "<z>", "--ou
     assert card.data.eval_results is None and "The weights are under mit" in card.text
     (grown / "config.json").write_text(json.dumps(json.loads((grown / "config.json").read_text())))
     assert publish(writer, (grown, "user/grown2", WRITE))[0][0] == "ok"
+    reversed_, drawn = tmp_path / "reversed", tmp_path / "drawn"
+    writer.run(
+        """
+import hf_embinit.__main__ as commands
+assert commands.main(["surgery", "user/gpt2", "reversed", "--output_dir", reversed_]) == 0
+drawing = ["init", "user/gpt2", "--init", "xavier", "--config_only", "--output_dir", drawn]
+assert commands.main(drawing) == 0
+""",
+        reversed_=str(reversed_),
+        drawn=str(drawn),
+    )
+    assert hf_embinit.read_manifest(reversed_)[-1]["base_model"] == "user/gpt2"  # loaded, not opened
+    assert "base_model" not in hf_embinit.read_manifest(drawn)[-1]  # keeps no weight of it
     told = hub.repository("user/grown2").files()["README.md"].decode()
     assert "the terms of the model that was changed apply" in told
 
