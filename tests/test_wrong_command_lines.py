@@ -143,10 +143,10 @@ hf-embinit manifest no_events | no_events/config.json is no list of events
 hf-embinit manifest list_config | list_config/config.json holds an array, expected an object
 hf-embinit results nowhere | results.json of model 'nowhere' is not in the local cache
 hf-embinit results results | no run's results.json below 'results'
-hf-embinit publish nowhere user/x | nowhere/results.json does not exist
+hf-embinit publish nowhere user/x | nowhere is no folder
 hf-embinit publish run 'no name' | repo_id='no name' is no name of a Hub repository
 hf-embinit publish run 'no name' --dry_run | repo_id='no name' is no name of a Hub repository
-hf-embinit publish model user/x --dry_run | model/results.json does not exist
+hf-embinit publish model user/x --dry_run | whose rows hf_embinit did not make
 hf-embinit cards nowhere o | no run's results.json below 'nowhere'
 hf-embinit cards results o | no run's results.json below 'results'
 hf-embinit cards run file | a part of this path is a file

@@ -268,7 +268,8 @@ def test_an_interrupt_between_the_branches_puts_init_back_and_says_so(
     hub.fault("POST .*/user/interrupted/commit/main", interrupt, times=1)
     told = writer.run(
         """
-import logging, hf_embinit
+import logging, signal, hf_embinit
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's job in the background ignores it
 heard = []
 handler = logging.Handler()
 handler.emit = lambda record: heard.append(record.getMessage())
