@@ -122,7 +122,7 @@ def differences(study: Study, scores: Sequence[Scores]) -> list[Difference]:
         rows = study.file.compare == "rows"
         names = [s.cell.row if rows else s.cell.column for s in (a, b)]
         for i, value in enumerate(a.cell.values):
-            if value.better is None or [value] != b.cell.values[i : i + 1]:
+            if value.better is None or not same_value(a, b, i):
                 continue
             told = study.file.against is None or study.file.against in names
             if not (told or best(study, scores, a, i) or best(study, scores, b, i)):
@@ -214,7 +214,7 @@ def best(study: Study, scores: Sequence[Scores], of: Scores | None, i: int) -> b
     """Whether a cell has the best mean of its experiment."""
     if of is None or of.cell.values[i].better is None or not of.by_seed[i]:
         return False
-    rivals = [p for p in scores if p is not of and _comparable(study, of, p) and same_value(of, p, i)]
-    rivals = [p for p in rivals if p.by_seed[i]]
+    compared_with = (p for p in scores if p is not of and _comparable(study, of, p))
+    rivals = [p for p in compared_with if same_value(of, p, i) and p.by_seed[i]]
     sign = -1 if of.cell.values[i].better == "lower" else 1
     return bool(rivals) and all(sign * mean(of.by_seed[i]) > sign * mean(r.by_seed[i]) for r in rivals)

@@ -263,8 +263,9 @@ def _value(given: Any, path: Path, line: int) -> Value:
     line = min(given.lines.values(), default=line)
     if not {"title", "field"} <= set(given):
         raise InvalidArgumentError(f"{path}, line {line}: a value needs 'title' and 'field'")
-    for key in (key for key, content in given.items() if content is None):
-        raise InvalidArgumentError(f"{path}, line {given.lines[key]}: {key!r} of a value is blank")
+    for key, content in given.items():
+        if content is None:
+            raise InvalidArgumentError(f"{path}, line {given.lines[key]}: {key!r} of a value is blank")
     return Value(**given)
 
 

@@ -113,9 +113,9 @@ def write_vectors(path: FilePath, vectors: PretrainedVectors) -> None:
     path = Path(path)
     check_suffix(path, "path=")
     _check_rows(vectors)
-    require_place(path, vectors.provenance)
+    is_ours = require_place(path, vectors.provenance)
     template = " ".join(["%.9g"] * vectors.dim)
-    with writing(path), written_with_provenance(path, vectors.provenance) as file:
+    with writing(path), written_with_provenance(path, vectors.provenance, is_ours) as file:
         file.write(f"{len(vectors)} {vectors.dim}\n")
         for token, row in zip(vectors.tokens, vectors.matrix, strict=True):
             file.write(f"{token} {template % tuple(row.tolist())}\n")

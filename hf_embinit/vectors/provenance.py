@@ -56,15 +56,16 @@ def require_place(path: Path, provenance: dict[str, Any] | None) -> bool:
 
 
 @contextlib.contextmanager
-def written_with_provenance(path: Path, provenance: dict[str, Any] | None) -> Iterator[IO[str]]:
+def written_with_provenance(
+    path: Path, provenance: dict[str, Any] | None, is_ours: bool
+) -> Iterator[IO[str]]:
     """`write_whole` of a file of vectors, with `provenance` and the digest of that file beside it.
 
-    Both are on the disk before either is replaced, and an older provenance is gone before the file that it
-    tells of."""
+    Both are on the disk before either is replaced, and an older provenance, if there `is_ours` (see
+    `require_place`), is gone before the file that it tells of."""
     if path.is_dir():  # also ".", which has no name
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     told = contextlib.nullcontext() if provenance is None else write_whole(provenance_path(path))
-    is_ours = require_place(path, provenance)
     with told as beside, write_whole(path) as file:
         yield file
         _to_disk(file)
