@@ -211,10 +211,19 @@ def same_value(a: Scores, b: Scores, i: int) -> bool:
 
 
 def best(study: Study, scores: Sequence[Scores], of: Scores | None, i: int) -> bool:
-    """Whether a cell has the best mean of its experiment."""
+    """Whether a cell has the best mean of its experiment, also over the seeds that each other one shares.
+
+    A cell of which more seeds, or others, were run is no better for them: its paired difference may say so.
+    """
     if of is None or of.cell.values[i].better is None or not of.by_seed[i]:
         return False
     compared_with = (p for p in scores if p is not of and _comparable(study, of, p))
-    rivals = [p for p in compared_with if same_value(of, p, i) and p.by_seed[i]]
-    sign = -1 if of.cell.values[i].better == "lower" else 1
-    return bool(rivals) and all(sign * mean(of.by_seed[i]) > sign * mean(r.by_seed[i]) for r in rivals)
+    rivals = [p.by_seed[i] for p in compared_with if same_value(of, p, i) and p.by_seed[i]]
+    sign, ours = -1 if of.cell.values[i].better == "lower" else 1, of.by_seed[i]
+    for theirs in rivals:
+        shared = ours.keys() & theirs.keys()
+        if sign * mean(ours) <= sign * mean(theirs):
+            return False
+        if shared and sign * statistics.fmean(ours[k] - theirs[k] for k in sorted(shared)) <= 0:
+            return False
+    return bool(rivals)

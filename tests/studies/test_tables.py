@@ -19,7 +19,7 @@ from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.studies import figures as study_figures
 from hf_embinit.studies import report as study_report
 from hf_embinit.studies import tables as study_tables
-from hf_embinit.studies.comparisons import Difference, power, rank_agreement, t_interval
+from hf_embinit.studies.comparisons import Difference, best, power, rank_agreement, t_interval
 from hf_embinit.studies.figures import Ranking, Sweep, draw_ranking, plot_mean_curves, plot_sweeps
 from hf_embinit.studies.scheduling import execute, run_here
 from hf_embinit.studies.scores import field_value, gather
@@ -76,6 +76,23 @@ def test_a_cell_says_its_seeds_where_it_differs_from_most(finished) -> None:
     half = [replace(s, by_seed=[{1: 11.0} for _ in s.by_seed]) for s in scores[: len(scores) // 2]]
     page = markdown(study, [*half, *scores[len(scores) // 2 :]], "")
     assert "n where it says so" in page and ", n=1" in page and ", n=2" in page
+
+
+def test_seeds_that_another_cell_lacks_make_none_the_best(finished) -> None:
+    study, launch = finished
+    scores = {(s.cell.column, s.cell.row): s for s in gather(study, launch)}
+    high, low = scores["a", "high"], scores["a", "low"]
+
+    def bold(*cells):
+        return [best(study, list(scores.values()), cell, 0) for cell in cells]
+
+    assert bold(high, low) == [True, False]
+    low.by_seed[0], high.by_seed[0] = {1: 20.0, 2: 30.0}, {1: 21.0, 2: 31.0, 3: 3.0}
+    assert bold(high, low) == [False, False]  # ahead in each seed of both, and behind in the mean
+    high.by_seed[0][3] = 33.0
+    assert bold(high, low) == [True, False]
+    low.by_seed[0] = {4: 20.0}  # no seed of both: the means decide
+    assert bold(high, low) == [True, False]
 
 
 def test_differences_from_one_row_and_from_the_best_alone(toy) -> None:
