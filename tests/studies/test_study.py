@@ -350,6 +350,12 @@ def test_a_study_has_no_name_of_a_folder_of_all_studies(tmp_path: Path) -> None:
     (tmp_path / "runs.yaml").write_text(STUDY)
     with pytest.raises(InvalidArgumentError, match="runs/ is a folder of all studies"):
         load_study(str(tmp_path / "runs.yaml"))
+    packaged = STUDIES / "table1.yaml"
+    (tmp_path / "table1.yaml").write_text(packaged.read_text())
+    assert load_study(str(tmp_path / "table1.yaml")).title == load_study("table1").title
+    (tmp_path / "table1.yaml").write_text(STUDY)
+    with pytest.raises(InvalidArgumentError, match="has another study table1, and each would write table1/"):
+        load_study(str(tmp_path / "table1.yaml"))
 
 
 def test_cells_of_one_column_that_are_compared_have_the_same_values(toy) -> None:
