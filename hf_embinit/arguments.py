@@ -11,6 +11,7 @@ What is `Any`, and what `**options` take, is checked by who reads it. Standard l
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import errno
 import functools
@@ -157,13 +158,44 @@ def _is_same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) is float and value == default)
 
 
+_AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+_of_caller = contextvars.ContextVar[tuple[tuple[str, Any], ...]]("autocast", default=())
+"""The kinds of device, and the dtypes, of the `torch.autocast` that a call of this package is in."""
+
+
 def on_cpu() -> contextlib.AbstractContextManager[Any]:
     """Inside, tensors that name no device are on the CPU, where this package makes rows, also where
-    `torch.set_default_device` or `with torch.device(...)` says another."""
+    `torch.set_default_device` or `with torch.device(...)` says another; and `torch.autocast` rounds no
+    products of them. What runs a model does so `as_called`."""
     torch = sys.modules.get("torch")
-    if torch is None or torch.get_default_device().type == "cpu":
+    if torch is None:
         return contextlib.nullcontext()
-    return torch.device("cpu")
+    kinds = [kind for kind in _AUTOCAST if torch.is_autocast_enabled(kind)]
+    if not kinds and torch.get_default_device().type == "cpu":
+        return contextlib.nullcontext()
+    return _on_cpu(torch, kinds)
+
+
+@contextlib.contextmanager
+def _on_cpu(torch: Any, kinds: Sequence[str]) -> Iterator[None]:
+    with contextlib.ExitStack() as stack:
+        if kinds:
+            around = tuple((kind, torch.get_autocast_dtype(kind)) for kind in kinds)
+            stack.callback(_of_caller.reset, _of_caller.set(around))
+        for kind in kinds:
+            stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.get_default_device().type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        yield
+
+
+@contextlib.contextmanager
+def as_called() -> Iterator[None]:
+    """Inside, `torch.autocast` is as it is around the call of this package: some models run only so."""
+    with contextlib.ExitStack() as stack:
+        for kind, dtype in _of_caller.get():
+            stack.enter_context(sys.modules["torch"].autocast(kind, dtype=dtype))
+        yield
 
 
 def check_fields(record: Any, *names: str) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ..arguments import Count, Tokenizer, checked
+from ..arguments import Count, Tokenizer, as_called, checked
 from ..errors import InvalidArgumentError
 from ..modes import evaluating
 from ..moments import unit_rows
@@ -55,7 +55,7 @@ def mean_pooled(
         ).to(body.device)
         if not batch["input_ids"].shape[1]:
             continue
-        with torch.no_grad(), evaluating(body):
+        with torch.no_grad(), evaluating(body), as_called():
             states = getattr(body(**batch), "last_hidden_state", None)
         if states is None:
             raise InvalidArgumentError(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..arguments import as_called
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..initializers import required
 from .texts import TokenTexts
@@ -52,11 +53,12 @@ class Body:
         """After each layer `[B, T, H]`, the last one's last, of rows `[B, T, D]`; `mask` `[B, T]` is 1 where
         there is a token."""
         try:
-            made = self.stack(
-                inputs_embeds=(rows * self.scale).to(self.dtype),
-                attention_mask=mask,
-                output_hidden_states=True,
-            )
+            with as_called():
+                made = self.stack(
+                    inputs_embeds=(rows * self.scale).to(self.dtype),
+                    attention_mask=mask,
+                    output_hidden_states=True,
+                )
         except (TypeError, ValueError) as error:
             raise UnsupportedModelError(
                 f"{self.name} does not run on rows in place of ids, as refine= needs: {error}"
@@ -67,7 +69,7 @@ class Body:
         """What the head multiplies the products of last hidden states and output rows `[V, H]` by, such as
         Cohere's `logit_scale`. Raises `UnsupportedModelError` where logits are something else."""
         ids = torch.arange(min(64, len(output), self.longest), device=self.device)[None]
-        with torch.no_grad():
+        with torch.no_grad(), as_called():
             states = self.stack(input_ids=ids).last_hidden_state[0].float().cpu()
             logits = self.model(input_ids=ids).logits[0].float().cpu()
         if states.shape[1] == output.shape[1] and logits.shape[1] == len(output):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..arguments import checked
+from ..arguments import as_called, checked
 from ..errors import UnsupportedModelError, VocabularyWarning
 from ..measures import kl_divergence, new_token_mass, top1_agreement
 from ..modes import evaluating
@@ -155,7 +155,7 @@ def next_token_logits(model: PreTrainedModel, ids: Tensor) -> Tensor | None:
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = inputs["input_ids"]
     try:
-        with torch.no_grad(), evaluating(model):
+        with torch.no_grad(), evaluating(model), as_called():
             logits = getattr(model(**inputs), "logits", None)
     except Exception as error:
         if from_files:
