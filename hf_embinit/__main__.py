@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from .cli import COMMANDS, Answer, Command, CommandLineError
 from .disk import disk_problem
 from .display import printable
 from .errors import EmbinitError, UnknownNameError
+from .interrupts import Terminated, terminating
 
 DONE, ERROR, BAD_COMMAND_LINE, INTERRUPTED, READER_GONE, TERMINATED = 0, 1, 2, 130, 141, 143
 EXIT_CODES = """exit codes:
@@ -80,6 +80,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _complain(f"{args.command} needs {error.name}: pip install 'hf-embinit[recipes]'")
         return ERROR
+    except Terminated:
+        print("told to end", file=sys.stderr)
+        return TERMINATED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -101,8 +104,8 @@ def run() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")  # what is done is not to fail for a letter
     if sys.stderr is None or not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers', too
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # so that half-written folders are removed
-    sys.exit(main())
+    with terminating():  # so that half-written folders are removed
+        sys.exit(main())
 
 
 def _parser() -> argparse.ArgumentParser:

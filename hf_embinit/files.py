@@ -17,6 +17,7 @@ from typing import IO
 
 from .disk import check_place, disk_problem
 from .errors import EmbinitError, RunFolderError
+from .interrupts import uninterrupted
 
 try:
     import fcntl
@@ -65,7 +66,8 @@ def write_whole(path: str | os.PathLike[str]) -> Iterator[IO[str]]:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with uninterrupted():  # Ctrl-C is often pressed twice
+            temporary.unlink(missing_ok=True)
         raise
     if hasattr(os, "O_DIRECTORY"):  # the rename itself reaches the disk with its folder
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -130,10 +132,11 @@ def whole_folder(folder: str | os.PathLike[str]) -> Iterator[Path]:
             raise
         raise RunFolderError(f"the folder {shown(path)} cannot be written: {problem or error}") from error
     finally:
-        shutil.rmtree(hidden, ignore_errors=True)
-        with contextlib.suppress(OSError):  # one with something in it stays
-            for parent in made:
-                parent.rmdir()
+        with uninterrupted():
+            shutil.rmtree(hidden, ignore_errors=True)
+            with contextlib.suppress(OSError):  # one with something in it stays
+                for parent in made:
+                    parent.rmdir()
 
 
 @contextlib.contextmanager
@@ -157,10 +160,11 @@ def replaced_files(folder: str | os.PathLike[str], stale: Sequence[str] = ()) ->
             if file.relative_to(path) not in written:
                 file.unlink()
     finally:
-        shutil.rmtree(hidden, ignore_errors=True)
-        if made:
-            with contextlib.suppress(OSError):  # it holds what was written, or could not be made
-                path.rmdir()
+        with uninterrupted():
+            shutil.rmtree(hidden, ignore_errors=True)
+            if made:
+                with contextlib.suppress(OSError):  # it holds what was written, or could not be made
+                    path.rmdir()
 
 
 def _hidden_name(folder: Path, name: str) -> Path:

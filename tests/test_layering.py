@@ -17,6 +17,7 @@ ROOMS = [
     "errors",
     "arguments",
     "disk",
+    "interrupts",
     "registry",
     "files",
     "foreign",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ from builders.recipes import run_recipe
 from hf_embinit.errors import FileWriteError, InvalidArgumentError, VectorFileError
 from hf_embinit.records.record import read_record
 from hf_embinit.training.finish import vector_digests
-from hf_embinit.vectors import PretrainedVectors, read_vectors, train_glove, write_vectors
+from hf_embinit.vectors import PretrainedVectors, check_taken, read_vectors, train_glove, write_vectors
 
 SENTENCES = [["a", "small", "corpus"], ["a", "small", "test"]] * 4
 SETTINGS = {"dim": 4, "window": 2, "min_count": 1, "x_max": 2.0, "epochs": 2, "progress": False}
@@ -84,6 +85,34 @@ def test_a_disk_that_takes_half_of_it_leaves_vectors_and_provenance_as_they_were
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "v.txt"), str(rows), str(words)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert told.splitlines() == ["FileWriteError", "['old'] old"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["v.json", "v.txt"]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_what_is_interrupted_between_the_two_files_is_made_by_the_same_command(tmp_path, monkeypatch, there):
+    path = tmp_path / "v.txt"
+    vectors = PretrainedVectors(["a"], torch.ones(1, 2), "mine", provenance={"request": "b"})
+    if there:
+        older = PretrainedVectors(["a"], torch.zeros(1, 2), "mine", provenance={"request": "b", "seed": 1})
+        write_vectors(path, older)
+    replaced = []
+
+    def replace(source, target):
+        if replaced:
+            raise KeyboardInterrupt
+        replaced.append(target)
+        os.rename(source, target)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(os, "replace", replace)
+        write_vectors(path, vectors)
+    assert replaced == [tmp_path / "v.json"] and path.exists() == there
+    if there:
+        with pytest.raises(VectorFileError, match="is not the file that"):
+            read_vectors(path)
+    check_taken(path, "b", "--output")
+    write_vectors(path, vectors)
+    assert read_vectors(path).provenance["request"] == "b"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["v.json", "v.txt"]
 
 

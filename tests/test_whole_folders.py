@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -15,7 +17,8 @@ from safetensors import SafetensorError
 
 from hf_embinit.__main__ import main
 from hf_embinit.errors import RunFolderError
-from hf_embinit.files import check_output, whole_folder, write_whole
+from hf_embinit.files import check_output, replaced_files, whole_folder, write_whole
+from hf_embinit.interrupts import terminating
 
 
 def write(folder: str | Path) -> None:
@@ -178,6 +181,27 @@ def test_a_folder_that_may_be_written_and_not_listed_is_written(tmp_path: Path, 
     with write_whole(tmp_path / "words.txt") as file:
         file.write("word")
     assert (tmp_path / "words.txt").read_text() == "word"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_interrupt_does_not_stop_the_cleaning_up(tmp_path: Path, monkeypatch, number: int) -> None:
+    removed, unlinked = shutil.rmtree, Path.unlink
+
+    def remove(path, **options):
+        os.kill(os.getpid(), number)
+        removed(path, **options)
+
+    def unlink(path, **options):
+        os.kill(os.getpid(), number)
+        unlinked(path, **options)
+
+    for use in (whole_folder, replaced_files, write_whole):
+        with monkeypatch.context() as patched, terminating(), pytest.raises(KeyboardInterrupt):
+            patched.setattr(shutil, "rmtree", remove)
+            patched.setattr(Path, "unlink", unlink)
+            with use(tmp_path / "new" / "out"):
+                os.kill(os.getpid(), number)
+        assert listed(tmp_path) in ([], ["new"])
 
 
 def test_who_is_second_is_told(tmp_path: Path) -> None:

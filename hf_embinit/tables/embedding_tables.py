@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
+from ..interrupts import uninterrupted
 from ..manifest import events_with
 from ..tokens import Side
 from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, refuse_resize, unwrap
 from .elsewhere import BEFORE, Elsewhere, is_elsewhere, whole
-from .memory import require_memory, uninterrupted, warn_of_old_graphs, watch_optimizers
+from .memory import require_memory, warn_of_old_graphs, watch_optimizers
 from .resizing import ResizePlan, by_token, resized_copy, target_size
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, shape_of, tied_tensors

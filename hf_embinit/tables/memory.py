@@ -1,13 +1,10 @@
-"""Changing large tensors: enough memory, no interrupt half-way, no graph and no state of what they were."""
+"""Changing large tensors: enough memory, no graph and no state of what they were."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import signal
-import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,23 +42,6 @@ def _free(device: torch.device) -> int | None:
         return 1024 * (sizes["MemAvailable"] + sizes["SwapFree"])
     except (OSError, ValueError, KeyError, IndexError):  # not Linux
         return None
-
-
-@contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C is delivered when the block is done."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    pressed: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if pressed:
-        signal.raise_signal(signal.SIGINT)
 
 
 def is_held(parameter: Tensor) -> bool:

@@ -32,6 +32,7 @@ from ..arguments import (
 from ..disk import disk_problem
 from ..errors import EmbinitError, InvalidArgumentError
 from ..foreign import reading
+from ..interrupts import Terminated, terminating
 from ..records import NO_EFFECT, remove_empty_runs
 
 _AS_IN_RUN_GLUE = {
@@ -206,21 +207,23 @@ def run_main(main: Callable[[], None]) -> None:
     """Runs a recipe, and ends it with one sentence and status 1 for errors that a user can mend.
 
     These are the errors of hf_embinit, its tokenizers and configurations, and of the disk. A terminal that
-    lacks the letters of a text shows escapes.
+    lacks the letters of a text shows escapes. SIGTERM ends it as Ctrl-C does, with status 143.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        main()
+        with terminating():
+            main()
     except EmbinitError as error:
         sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as told:
+        ended = isinstance(told, Terminated)
         sys.stderr.write(
-            "interrupted; a recipe with --resume_from_checkpoint goes on from its last checkpoint by "
-            "`--resume_from_checkpoint last`, any other by the same command\n"
+            f"{'told to end' if ended else 'interrupted'}; a recipe with --resume_from_checkpoint goes on "
+            "from its last checkpoint by `--resume_from_checkpoint last`, any other by the same command\n"
         )
-        sys.exit(130)  # as shells have it for SIGINT
+        sys.exit(143 if ended else 130)  # as shells have it for SIGTERM and SIGINT
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the last flush finds no pipe, either
         sys.exit(1)

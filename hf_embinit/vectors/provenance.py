@@ -61,12 +61,13 @@ def written_with_provenance(
 ) -> Iterator[IO[str]]:
     """`write_whole` of a file of vectors, with `provenance` and the digest of that file beside it.
 
-    Both are on the disk before either is replaced, and an older provenance, if there `is_ours` (see
-    `require_place`), is gone before the file that it tells of."""
+    Both are on the disk before either is replaced. An older provenance, if there `is_ours` (see
+    `require_place`), is replaced or gone before the file that it tells of: what is interrupted between the
+    two is refused where it is read, and made again by the same command."""
     if path.is_dir():  # also ".", which has no name
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     told = contextlib.nullcontext() if provenance is None else write_whole(provenance_path(path))
-    with told as beside, write_whole(path) as file:
+    with write_whole(path) as file, told as beside:
         yield file
         _to_disk(file)
         if beside is not None:
@@ -75,7 +76,7 @@ def written_with_provenance(
             json.dump({**(provenance or {}), _FILE: about}, beside, indent=2, ensure_ascii=False)
             beside.write("\n")
             _to_disk(beside)
-        if is_ours:
+        elif is_ours:
             provenance_path(path).unlink(missing_ok=True)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import importlib.util
 import io
+import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass, is_dataclass
@@ -165,13 +167,29 @@ def test_what_a_disk_refuses_is_one_sentence(error: Exception, sentence: str) ->
         run_main(main)
 
 
-def test_a_run_that_is_interrupted_says_how_it_goes_on(capsys) -> None:
-    def main() -> None:
-        raise KeyboardInterrupt
-
+@pytest.mark.parametrize(
+    ("number", "code", "told"), [("INT", 130, "interrupted"), ("TERM", 143, "told to end")]
+)
+def test_a_run_that_is_interrupted_says_how_it_goes_on(capsys, number, code, told) -> None:
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
-        run_main(main)
-    assert end.value.code == 130 and "goes on from its last checkpoint" in capsys.readouterr().err
+        run_main(lambda: os.kill(os.getpid(), signal.Signals[f"SIG{number}"]))
+    said = capsys.readouterr().err
+    assert end.value.code == code and said.startswith(f"{told}; ") and "from its last checkpoint" in said
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_worker_of_a_run_ends_at_sigterm_as_any_process_does() -> None:
+    def main() -> None:
+        worker = os.fork()
+        if not worker:
+            os.kill(os.getpid(), signal.SIGTERM)
+            os._exit(0)
+        ended.append(os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1]))
+
+    ended: list[int] = []
+    run_main(main)
+    assert ended == [143]
 
 
 def test_an_error_of_ours_is_not_hidden() -> None:
