@@ -121,7 +121,7 @@ def _require_hub(revision: str | None, source: object) -> None:
 
 def side_of(event: dict[str, Any]) -> Any:
     """Whose rows an event made: `shared`, or `source` or `target` of a model with two vocabularies."""
-    sides = [table["side"] for table in event.get("tables", ()) if "side" in table]
+    sides = [table["side"] for table in event.get("tables") or () if "side" in table]
     return event.get("side") or (sides[0] if sides else "shared")
 
 
@@ -172,6 +172,8 @@ def _is_event(value: Any) -> bool:
     tables, tokens = value.get("tables") or [], value.get("tokens") or {}
     if not isinstance(tables, (list, tuple)) or not isinstance(tokens, dict):
         return False
+    if not isinstance(value.get("options") or {}, dict):
+        return False
     if any(type(index) is not int for index in tokens.values()):
         return False
     for table in tables:
@@ -184,6 +186,8 @@ def _is_event(value: Any) -> bool:
         if not isinstance(counts, dict) or not isinstance(table.get("source") or {}, dict):
             return False
         if any(not isinstance(counts.get(key) or 0, int) for key in _COUNTS):
+            return False
+        if any(counts.get(of) and counts.get(f"{of}_found") is None for of in ("types", "tokens")):
             return False
     return True
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from ..display import markdown_table
+from ..errors import InvalidArgumentError
 from ..initializers import PURPOSES
 from ..records import find_records, results_table
 from ..retokenize import list_initializers
@@ -66,7 +67,7 @@ PAPERS = [
 def render_page(text: str, results: Path) -> str:
     """The text of a page with its generated blocks renewed; `results` is the folder of the run records.
 
-    Blocks of other names stay as they are.
+    Blocks of other names stay as they are. Raises `InvalidArgumentError` for a mark without its end.
     """
     make: dict[str, Callable[[], str]] = {
         "api": render_api,
@@ -83,6 +84,10 @@ def render_page(text: str, results: Path) -> str:
         start, name, old, end = found.groups()
         return f"{start}\n{make[name]()}\n{end}" if name in make else f"{start}{old}{end}"
 
+    ended = [found[2] for found in _BLOCK.finditer(text)]
+    for name in make:
+        if text.count(f"<!-- {name} -->\n") > ended.count(name):
+            raise InvalidArgumentError(f"<!-- {name} --> has no <!-- end --> of its own after it")
     return _BLOCK.sub(block, text)
 
 

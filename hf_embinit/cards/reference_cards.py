@@ -9,9 +9,9 @@ from typing import Any
 
 from ..arguments import put_option
 from ..display import markdown_table
-from ..errors import DataNotFoundError, RunFolderError
+from ..errors import RunFolderError
 from ..initializers import list_initializers
-from ..records import RESULTS_NAME, RunRecord, read_record, write_text
+from ..records import RESULTS_NAME, RunRecord, none_found, read_record, write_text
 from ..tasks import task_of
 from . import text as words
 from .cards import render_card, shown_scores
@@ -30,19 +30,25 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
     pairs of models, which only tables show. A card links its record relative to `folder`. The same records
     give the same text. Raises `DataNotFoundError` when there is none.
     """
-    results, folder = Path(results), Path(folder)
+    return _cards(Path(results), Path(folder))[0]
+
+
+def _cards(results: Path, folder: Path) -> tuple[dict[str, str], dict[str, RunFolderError]]:
+    """`reference_cards`, and what is wrong with the file that a card of some name would be of."""
     cards: dict[str, str] = {}
+    left_out: dict[str, RunFolderError] = {}
     rows, records = [], 0
     for path in sorted(results.rglob(RESULTS_NAME)):
+        place = path.parent.relative_to(results)
+        name = f"{'-'.join(place.parts) or results.resolve().name}.md"
         try:
             record = read_record(path)
-        except RunFolderError:
+        except RunFolderError as error:
+            left_out[name] = error
             continue
         records += 1
         if any(record.arguments.get(name) for name in _NOT_SHOWN):
             continue
-        place = path.parent.relative_to(results)
-        name = f"{'-'.join(place.parts) or results.resolve().name}.md"
         if name in cards or name == INDEX:
             raise RunFolderError(
                 f"the card of {path.parent} would be {name}, as another one is: rename that folder"
@@ -52,9 +58,7 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
         cells = [f"[{place}]({name})", record.task.replace("_", " "), words.base_name(record.dataset)]
         rows.append([*cells, words.named_init(*init_of_record(record)), str(record.seed), score])
     if not records:
-        raise DataNotFoundError(
-            f"no run's {RESULTS_NAME} below {str(results)!r}: give the folder of one or more finished runs"
-        )
+        raise none_found(results, list(left_out.values()))
     header = ["run", "task", "data", "initializer", "seed", "first score"]
     cards[INDEX] = "\n".join(
         [
@@ -69,17 +73,18 @@ def reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[s
             markdown_table(header, rows),
         ]
     )
-    return cards
+    return cards, left_out
 
 
 def write_reference_cards(results: str | os.PathLike[str], folder: str | os.PathLike[str]) -> list[str]:
     """Writes `reference_cards` into `folder` and returns the names of the files.
 
     Cards that an earlier index lists and whose records are gone are removed. Raises `RunFolderError`, before
-    anything is written, when a file of such a name is no index and no card.
+    anything is written, when a file of such a name is no index and no card, and when the record of a card is
+    there and is none any more.
     """
     folder = Path(folder)
-    cards = reference_cards(results, folder)
+    cards, left_out = _cards(Path(results), folder)
     for name in cards:
         if (folder / name).exists() and not _is_ours(folder / name):
             raise RunFolderError(
@@ -87,10 +92,16 @@ def write_reference_cards(results: str | os.PathLike[str], folder: str | os.Path
                 "or move the file away"
             )
     index = folder / INDEX
-    before = re.findall(r"\]\(([\w.-]+\.md)\)", index.read_text(encoding="utf-8")) if index.is_file() else []
-    for name in set(before) - set(cards):
-        if _is_ours(folder / name):
-            (folder / name).unlink()
+    listed = index.read_text(encoding="utf-8", errors="replace") if index.is_file() else ""
+    before = re.findall(r"\]\(([\w.-]+\.md)\)", listed)
+    gone = [name for name in sorted(set(before) - set(cards)) if _is_ours(folder / name)]
+    for name in gone:
+        if name in left_out:
+            raise RunFolderError(
+                f"{name} is of a record that is damaged, mend or delete it: {left_out[name]}"
+            )
+    for name in gone:
+        (folder / name).unlink()
     for name, text in cards.items():
         write_text(folder / name, text)
     return sorted(cards)

@@ -132,9 +132,7 @@ def named_init(init: str, options: Mapping[str, Any]) -> str:
 
 def _describe_table(table: Mapping[str, Any]) -> str:
     text = markdown_code(table.get("name")) + (f" ({cell(table['side'])})" if table.get("side") else "")
-    rows = table.get("rows") or []
-    if rows:
-        ids = row_ids(rows)
+    if ids := row_ids(table.get("rows") or []):
         whole = len(ids) == ids[-1] - ids[0] + 1
         text += f", rows {ids[0]} to {ids[-1]}" if whole else f", {len(ids)} rows"
     source = table.get("source")

@@ -34,7 +34,12 @@ def _run(args: Namespace) -> Answer:
     pages = {}
     for page in args.pages:
         with reading(f"--pages {page}", DataNotFoundError):
-            pages[page] = render_page(Path(page).read_text(encoding="utf-8"), Path(args.results))
+            text = Path(page).read_text(encoding="utf-8")
+        try:
+            with reading(f"what {page} shows of the records below {args.results}", DataNotFoundError):
+                pages[page] = render_page(text, Path(args.results))
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"--pages {page}: {error}") from None
     written = write_reference_cards(args.results, args.folder)
     for page, text in pages.items():
         write_text(page, text)

@@ -88,7 +88,8 @@ def _event_lines(event: dict[str, Any]) -> list[str]:
         line = f"  {table.get('name')}: {rows}"
         source, covered = table.get("source") or {}, table.get("coverage") or {}
         line += f" from {source['name']} ({source.get('digest')})" if source.get("name") else ""
-        line += f", {covered['types_found']} of {covered['types']} tokens found" if covered else ""
+        if types := covered.get("types"):
+            line += f", {covered['types_found']} of {types} tokens found"
         lines.append(line)
     return list(map(printable, lines))  # a line break in a name forges no line
 

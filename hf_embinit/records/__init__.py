@@ -21,7 +21,7 @@ from .folder import (
     prepare_run_folder,
     remove_empty_runs,
 )
-from .found import RETOKENIZATION, find_records, read_result
+from .found import RETOKENIZATION, find_records, none_found, read_result
 from .lock import unlock_folder
 from .places import is_local_data, public_record, shorten, without_places
 from .record import (
@@ -62,6 +62,7 @@ __all__ = [
     "list_checkpoints",
     "lost_a_loss",
     "model_folders",
+    "none_found",
     "prepare_run_folder",
     "public_record",
     "read_record",

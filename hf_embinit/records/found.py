@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,18 @@ def find_records(folder: str | os.PathLike[str]) -> tuple[dict[str, RunRecord], 
             others.append(name)
             problems.append(error)
     if not records:
-        left_out = (
-            f"; left out {counted(len(others), 'file')} of that name: {problems[0]}" if problems else ""
-        )
-        raise DataNotFoundError(
-            f"no run's {RESULTS_NAME} below {str(folder)!r}: give the folder of one or more finished runs"
-            f"{left_out}"
-        )
+        raise none_found(folder, problems)
     return records, others
+
+
+def none_found(folder: str | os.PathLike[str], problems: Sequence[RunFolderError]) -> DataNotFoundError:
+    """The error of a folder without a run's record; `problems` are those of files of that name."""
+    way_out, path = "give the folder of one or more finished runs", Path(folder)
+    if path.is_file():
+        return DataNotFoundError(f"{str(folder)!r} is a file: {way_out}")
+    absent = "" if path.exists() else ", which is not there"
+    left_out = f"; left out {counted(len(problems), 'file')} of that name: {problems[0]}" if problems else ""
+    return DataNotFoundError(f"no run's {RESULTS_NAME} below {str(folder)!r}{absent}: {way_out}{left_out}")
 
 
 def read_result(folder: str | os.PathLike[str]) -> RunRecord:

@@ -272,7 +272,10 @@ class Coefficients:
     @classmethod
     @checked
     def load(cls, file: FilePath) -> tuple[Coefficients, dict[str, str]]:
-        """The coefficients in a file of `save`, and its metadata. Raises `DataNotFoundError`."""
+        """The coefficients in a file of `save`, and its metadata.
+
+        Raises `DataNotFoundError`, also for steps that this version does not know.
+        """
         if not Path(file).is_file():
             raise DataNotFoundError(f"{file} is not there: replace_tokenizer writes it beside a model")
         try:
@@ -280,6 +283,8 @@ class Coefficients:
                 about = dict(opened.metadata() or {})
                 parts = {name: opened.get_tensor(name) for name in _NAMES}
             rows, columns = (int(n) for n in about.pop("shape").split())
+            for step in parts["step"].unique().tolist():
+                Step(step)
         except (SafetensorError, OSError, KeyError, ValueError) as error:
             raise DataNotFoundError(f"{file} holds no coefficients of this package: {error}") from error
         about.pop("format", None)

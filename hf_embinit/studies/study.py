@@ -137,8 +137,8 @@ def load_study(
         raise InvalidArgumentError(
             f"{path}: {path.stem}/ is a folder of all studies: call the file otherwise"
         )
-    theirs = STUDIES / f"{path.stem}.yaml"
-    if theirs.is_file() and path.read_bytes() != theirs.read_bytes():
+    packaged = STUDIES / f"{path.stem}.yaml"
+    if packaged.is_file() and path.read_bytes() != packaged.read_bytes():
         raise InvalidArgumentError(
             f"{path}: this package has another study {path.stem}, and each would write {path.stem}/ of "
             "--output_dir: call the file otherwise"

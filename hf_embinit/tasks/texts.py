@@ -20,6 +20,8 @@ def load_texts(spec: str, *, data_dir: str | None = None) -> list[str]:
     if spec.endswith(".txt") and Path(spec).is_file():
         spec = f"{spec}:text"
     name, _, column = spec.rpartition(":")
+    if spec.endswith(".txt") and not name:
+        raise DataNotFoundError(f"corpus {spec!r} is no file here")
     if not name or not column:
         raise InvalidArgumentError(
             f"corpus {spec!r}: give the column too, as in 'multi30k:de' (none for the lines of a .txt file)"

@@ -109,6 +109,8 @@ def count_cooccurrences(
         (i for i in range(len(spelled)) if frequency[i] >= min_count),
         key=lambda i: (-frequency[i], spelled[i]),
     )
+    if not tokens:
+        raise InvalidArgumentError("the sentences have no words: give text with some")
     if not kept:
         raise InvalidArgumentError(
             f"min_count={min_count}: no word is so frequent among the {len(tokens)} of the corpus; lower it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -77,7 +77,7 @@ def explain_tokens(
         made, about = Coefficients.load(file)
         if about.get("new") != new.digest:
             raise InvalidArgumentError(f"the tokenizer in {model} is not the one that {file.name} is of")
-        old = json.loads(about["old_tokens"])
+        old = _old_tokens(file, about)
         for token in tokens:
             i = new_token(new, token)
             weights = [OldToken(old[w.id] if w.id < len(old) else "", w.value) for w in made.row(i)]
@@ -88,3 +88,17 @@ def explain_tokens(
                 names = [name for name in names if name == _OF_ALL_OUTPUT_ROWS]
             found.append(Explanation(new.tokens[i], part, step, weights, scaled, "+".join(names)))
     return found
+
+
+def _old_tokens(file: Path, about: Mapping[str, str]) -> list[str]:
+    """The texts of the tokens that the coefficients in `file` are of; its last rows may be of none."""
+    try:
+        old = json.loads(about.get("old_tokens") or "")
+    except ValueError:
+        old = None
+    if not isinstance(old, list) or not old or not all(isinstance(text, str) for text in old):
+        raise DataNotFoundError(
+            f"{file} does not say which tokens its rows are made of: it is damaged, make it again by "
+            "`hf-embinit retokenize`"
+        )
+    return old

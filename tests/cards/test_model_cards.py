@@ -121,6 +121,44 @@ def test_cards_of_records_that_are_gone_are_removed_and_nothing_else(tmp_path: P
     assert before - {path.name for path in cards.iterdir()} == {f"{gone.name}.md"}
 
 
+def test_the_card_of_a_damaged_record_stays_and_the_record_is_named(tmp_path: Path, capsys) -> None:
+    shutil.copytree(RESULTS / "sentiment", tmp_path / "results")
+    cards = tmp_path / "cards"
+    assert main(["cards", str(tmp_path / "results"), str(cards)]) == 0
+    (cards / INDEX).write_bytes((cards / INDEX).read_bytes() + b"\xe9\n")  # of somebody's editor
+    before = {path.name: path.read_bytes() for path in cards.iterdir()}
+    damaged = sorted((tmp_path / "results").iterdir())[0]
+    (damaged / "results.json").write_text("<<<<<<< HEAD\n" + (damaged / "results.json").read_text())
+    assert main(["cards", str(tmp_path / "results"), str(cards)]) == 1
+    said = capsys.readouterr().err
+    assert f"{damaged.name}.md is of a record that is damaged, mend or delete it: {damaged}" in said
+    assert {path.name: path.read_bytes() for path in cards.iterdir()} == before
+
+
+def test_records_that_are_not_there_are_told_with_the_reason(tmp_path: Path, capsys) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "results.json").write_text("{")
+    for command, place, reason in [
+        ("cards", tmp_path, "left out 1 file of that name: "),
+        ("results", tmp_path, "left out 1 file of that name: "),
+        ("cards", tmp_path / "run" / "results.json", "is a file: give the folder of one or more finished"),
+        ("results", tmp_path / "run" / "results.json", "is a file: give the folder of one or more finished"),
+        ("cards", tmp_path / "gone", "gone', which is not there: give the folder of"),
+    ]:
+        assert main([command, str(place), *([str(tmp_path / "cards")] if command == "cards" else [])]) == 1
+        assert reason in capsys.readouterr().err
+    assert not (tmp_path / "cards").exists()
+
+
+def test_a_part_of_a_page_without_its_end_is_told(tmp_path: Path, capsys) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- papers -->\n\nby hand\n")
+    command = ["cards", str(RESULTS), str(tmp_path / "cards"), "--pages", str(page)]
+    assert main(command) == 1
+    assert f"--pages {page}: <!-- papers --> has no <!-- end -->" in capsys.readouterr().err
+    assert page.read_text().endswith("by hand\n") and not (tmp_path / "cards").exists()
+
+
 @pytest.mark.parametrize("other", ["a-b/c", "README"])
 def test_two_runs_whose_cards_have_one_name_are_refused(other: str, tmp_path: Path, capsys) -> None:
     run = next(path for path in sorted((RESULTS / "sentiment").iterdir()) if path.is_dir())

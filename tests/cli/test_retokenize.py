@@ -17,6 +17,7 @@ from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
 import hf_embinit
 from hf_embinit.errors import RunFolderError
+from hf_embinit.retokenize import Coefficients
 
 
 @pytest.fixture
@@ -153,6 +154,27 @@ def test_tokens_that_cannot_be_explained(folder: Path, capsys: pytest.CaptureFix
     tokenizer("unigram", 350).save_pretrained(out)
     code, _, error = embinit(capsys, "explain", out, "dog")
     assert code != 0 and "is not the one that embinit_coefficients.safetensors is of" in error
+
+
+@pytest.mark.parametrize("old", [None, "{", "5", "{}", "[1]", "[]"])
+def test_coefficients_that_name_no_tokens_are_told(folder: Path, capsys, old: str | None) -> None:
+    out = folder / "out"
+    assert embinit(capsys, "retokenize", folder / "model", folder / "new", "--output_dir", out)[0] == 0
+    made, about = Coefficients.load(out / "embinit_coefficients.safetensors")
+    about = {k: v for k, v in about.items() if k != "old_tokens"} | ({"old_tokens": old} if old else {})
+    made.save(out / "embinit_coefficients.safetensors", about)
+    code, _, error = embinit(capsys, "explain", out, "dog")
+    assert code == 1 and "does not say which tokens its rows are made of" in error
+
+
+def test_coefficients_of_a_step_to_come_are_told(folder: Path, capsys) -> None:
+    out = folder / "out"
+    assert embinit(capsys, "retokenize", folder / "model", folder / "new", "--output_dir", out)[0] == 0
+    made, about = Coefficients.load(out / "embinit_coefficients.safetensors")
+    made.step[0] = 99
+    made.save(out / "embinit_coefficients.safetensors", about)
+    code, _, error = embinit(capsys, "explain", out, "dog")
+    assert code == 1 and "holds no coefficients of this package: 99 is not a valid Step" in error
 
 
 @pytest.mark.parametrize(

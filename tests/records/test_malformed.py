@@ -14,7 +14,7 @@ from builders.run_folders import run_folder
 from hf_embinit.__main__ import main
 from hf_embinit.cards import reference_cards, render_card
 from hf_embinit.errors import EmbinitError, RunFolderError
-from hf_embinit.manifest import read_manifest
+from hf_embinit.manifest import read_manifest, side_of
 from hf_embinit.records import read_record, results_table
 
 GOOD = make_record().to_dict()
@@ -93,10 +93,15 @@ TABLES: list[Any] = [
     [{"source": [1]}],
     [{"coverage": [1]}], [{"coverage": {"types": "x", "types_found": 1}}], [{"source": {"name": None}}],
     [{"name": None, "rows": [1, 2, 9], "coverage": {"types": 3, "types_found": 1}}], [[]], None, 7,
+    [{"rows": [[5, 2]]}], [{"rows": [5, 2]}], [{"coverage": {"types": 3}}],
+    [{"coverage": {"tokens_found": 3}}], [{"coverage": {"types": 3, "types_found": None}}],
+    [{"coverage": {"types": 3, "types_found": 1, "tokens": 4}}],
 ]  # fmt: skip
+EVENTS: list[Any] = [*({"event": "initialize", "tables": t} for t in TABLES)]
+EVENTS += [{"event": "initialize", "init": "normal", "options": options} for options in ("abc", [1], 3, None)]
 
 
-@pytest.mark.parametrize("value", [1, "x", {}, [1], [None], [[]], *([{"tables": t}] for t in TABLES)])
+@pytest.mark.parametrize("value", [1, "x", {}, [1], [None], [[]], *([event] for event in EVENTS)])
 def test_a_manifest_of_another_form(tmp_path: Path, value: Any) -> None:
     run_folder(tmp_path / "run", "gpt2")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
@@ -104,6 +109,8 @@ def test_a_manifest_of_another_form(tmp_path: Path, value: Any) -> None:
     try:
         events = read_manifest(tmp_path / "run")
         render_card(make_record(), manifest=events)
+        for event in events:
+            side_of(event)
     except EmbinitError as error:
         assert "config.json" in str(error)
     assert main(["manifest", str(tmp_path / "run")]) in (0, 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from builders.tiny_tokenizers import tokenizer
 
-from hf_embinit.errors import InvalidArgumentError
+from hf_embinit.errors import DataNotFoundError, InvalidArgumentError
 from hf_embinit.tasks import texts
 from hf_embinit.tasks.data import load_file
 from hf_embinit.tasks.language_modeling import TextData, load_texts
@@ -92,8 +92,10 @@ def test_a_text_file_is_a_corpus_without_a_column(tmp_path: Path, monkeypatch: p
     assert (
         texts.load_texts("mono.gn.txt") == texts.load_texts("mono.gn.txt:text") == ["Che aiko.", "Nde reiko."]
     )
-    with pytest.raises(InvalidArgumentError, match=r"corpus 'gone.txt': .*none for the lines of a .txt file"):
+    with pytest.raises(DataNotFoundError, match=r"corpus 'gone.txt' is no file here"):
         texts.load_texts("gone.txt")
+    with pytest.raises(InvalidArgumentError, match=r"corpus 'gone': .*none for the lines of a .txt file"):
+        texts.load_texts("gone")
 
 
 @pytest.mark.parametrize("row", [{"translation": {"de": "a"}}, {"translation": None}, {}])

@@ -248,7 +248,8 @@ def test_settings_that_cannot_work_are_named(settings):
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ([], "min_count"),
+        ([], "have no words"),
+        ([[], []], "have no words"),
         ([["once"]], "min_count"),
         (iter([[1, 2]]), "sentences has 1"),
         (iter([None]), "sentences has None"),
