@@ -17,11 +17,11 @@ class Terminated(KeyboardInterrupt):
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
     """Ctrl-C and SIGTERM are delivered when the block is done."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = {number: handler for number, handler in before.items() if handler is not None}
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    now = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in now.items() if handler is not None}  # one of no Python
     sent: list[int] = []
     for number in before:
         signal.signal(number, lambda number, frame: sent.append(number))

@@ -255,6 +255,9 @@ def test_folders_that_cannot_be_read_are_findings(tmp_path) -> None:
     for text in ("", "[]", "{}", good[:-30], good.replace('"n_embd": 16', '"n_embd": 32')):
         config.write_text(text)
         assert codes(tmp_path).get("cannot_be_loaded") == "error", text[:20]
+    config.write_text(good.replace('"n_embd": 16', '"n_embd": "many"'))
+    (said,) = (finding.message for finding in doctor(tmp_path) if finding.code == "cannot_be_loaded")
+    assert "'n_embd'" in said and "many" in said and "\n" not in said
     config.write_text(good)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     assert codes(tmp_path) == {"cannot_be_loaded": "error"}

@@ -240,7 +240,7 @@ def _case_of_folder(
             case = _loaded(folder, config, tokenizer, found, **code)
         return case
     except Exception as error:  # whatever is wrong with the files
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        line = reason(error)
         message, advice = f"{folder} cannot be loaded: {line}", "Save the model again"
         if not trust_remote_code and _asks_for_trust(error):
             message, advice = _own_code(str(folder))
