@@ -184,7 +184,9 @@ def test_a_folder_that_may_be_written_and_not_listed_is_written(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_second_interrupt_does_not_stop_the_cleaning_up(tmp_path: Path, monkeypatch, number: int) -> None:
+def test_a_second_interrupt_does_not_stop_the_cleaning_up(
+    tmp_path: Path, monkeypatch, heeds_ctrl_c, number: int
+) -> None:
     removed, unlinked = shutil.rmtree, Path.unlink
 
     def remove(path, **options):

@@ -505,7 +505,7 @@ def calls_on_files(w: SimpleNamespace) -> Iterator[Call]:
             "sentences": (
                 None,
                 3,
-                Says([], "no word is so frequent"),
+                Says([], "the sentences have no words"),
                 ["a b"],
                 [3],
                 [[3, 4]],

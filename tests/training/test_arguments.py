@@ -170,7 +170,7 @@ def test_what_a_disk_refuses_is_one_sentence(error: Exception, sentence: str) ->
 @pytest.mark.parametrize(
     ("number", "code", "told"), [("INT", 130, "interrupted"), ("TERM", 143, "told to end")]
 )
-def test_a_run_that_is_interrupted_says_how_it_goes_on(capsys, number, code, told) -> None:
+def test_a_run_that_is_interrupted_says_how_it_goes_on(capsys, heeds_ctrl_c, number, code, told) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as end:
         run_main(lambda: os.kill(os.getpid(), signal.Signals[f"SIG{number}"]))
