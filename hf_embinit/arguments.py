@@ -163,21 +163,16 @@ _of_caller = contextvars.ContextVar[tuple[tuple[str, Any], ...]]("autocast", def
 """The kinds of device, and the dtypes, of the `torch.autocast` that a call of this package is in."""
 
 
-def on_cpu() -> contextlib.AbstractContextManager[Any]:
+@contextlib.contextmanager
+def on_cpu() -> Iterator[None]:
     """Inside, tensors that name no device are on the CPU, where this package makes rows, also where
     `torch.set_default_device` or `with torch.device(...)` says another; and `torch.autocast` rounds no
     products of them. What runs a model does so `as_called`."""
     torch = sys.modules.get("torch")
     if torch is None:
-        return contextlib.nullcontext()
+        yield
+        return
     kinds = [kind for kind in _AUTOCAST if torch.is_autocast_enabled(kind)]
-    if not kinds and torch.get_default_device().type == "cpu":
-        return contextlib.nullcontext()
-    return _on_cpu(torch, kinds)
-
-
-@contextlib.contextmanager
-def _on_cpu(torch: Any, kinds: Sequence[str]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if kinds:
             around = tuple((kind, torch.get_autocast_dtype(kind)) for kind in kinds)

@@ -21,7 +21,7 @@ def uninterrupted() -> Iterator[None]:
         yield
         return
     now = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = {number: handler for number, handler in now.items() if handler is not None}  # one of no Python
+    before = {number: handler for number, handler in now.items() if handler is not None}  # not set by Python
     sent: list[int] = []
     for number in before:
         signal.signal(number, lambda number, frame: sent.append(number))

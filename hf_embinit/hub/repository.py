@@ -293,7 +293,7 @@ class HubRepository:
             with patience():
                 after = state if isinstance(state, str) else state()
             raise PublishError(f"{reason} {after}".rstrip()) from error
-        except (KeyboardInterrupt, SystemExit):
+        except KeyboardInterrupt:
             if not isinstance(state, str):
                 with patience():
                     logger.warning("%s The Hub may still take what was sent: if so, publish again.", state())
