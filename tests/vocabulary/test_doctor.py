@@ -11,7 +11,7 @@ import torch
 from builders.tiny_models import SEQ2SEQ, mobilebert
 from builders.tiny_tokenizers import model, tokenizer
 from tokenizers import AddedToken, pre_tokenizers
-from transformers import BertTokenizerFast, MarianConfig, MarianMTModel
+from transformers import BertTokenizerFast, MarianConfig, MarianMTModel, PreTrainedConfig
 
 from hf_embinit import doctor, expand_vocabulary, read_manifest, repair
 from hf_embinit.__main__ import main
@@ -257,7 +257,9 @@ def test_folders_that_cannot_be_read_are_findings(tmp_path) -> None:
         assert codes(tmp_path).get("cannot_be_loaded") == "error", text[:20]
     config.write_text(good.replace('"n_embd": 16', '"n_embd": "many"'))
     (said,) = (finding.message for finding in doctor(tmp_path) if finding.code == "cannot_be_loaded")
-    assert "'n_embd'" in said and "many" in said and "\n" not in said
+    assert "\n" not in said
+    if hasattr(PreTrainedConfig, "validate"):  # transformers 5.0 gives the number to torch as it is
+        assert "'n_embd'" in said and "many" in said
     config.write_text(good)
     (tmp_path / "model.safetensors").write_bytes(b"nothing")
     assert codes(tmp_path) == {"cannot_be_loaded": "error"}
