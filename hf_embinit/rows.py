@@ -173,7 +173,7 @@ def make_rows(
     """The rows of each table for `tables.change` to write: `MadeRows`, then the entries of output biases.
 
     With a plan: rows for its new ids (or for `ids`) of every table of its side, each from the table's own old
-    rows, and the mean of the old entries for each bias. Without: whole input tables. Writes nothing. Raises
+    rows, and entries of each bias from its own. Without: whole input tables. Writes nothing. Raises
     `InvalidArgumentError` where request, tokenizer and tables do not fit together.
     """
     maker = _Maker(tables, request, plan, ids)
@@ -227,6 +227,7 @@ class _Maker:
                 rows[position], _ = self._call(record, one, table, options)
             except InvalidArgumentError as error:
                 raise InvalidArgumentError(f"{(one.texts or [str(token)])[0]!r}: {error}") from error
+            context.mix_as(one, position)
         if context.padding_row is not None:
             rows[context.padding_row] = 0.0
         old = 0 if context.existing is None else len(context.existing)
@@ -234,8 +235,7 @@ class _Maker:
         return MadeRows(table, ids, rows, source=source, usable=usable, left_out=left_out, context=context)
 
     def biases(self, made: list[MadeRows]) -> list[RowsOf]:
-        """New entries of output biases: the mean of the old ones, finite ones of usable rows, or those that
-        the rows were mixed of."""
+        """New entries of output biases: means of old ones, of all or of those that rows are made of."""
         if self.plan is None:
             return []
         ids = self.plan.new_ids if self.ids is None else self.ids
@@ -251,9 +251,7 @@ class _Maker:
                 old = bias[: self.plan.old_num] if usable is None else bias[usable.to(bias.device)]
                 old = old[torch.isfinite(old)]
                 if not len(old):
-                    raise InvalidArgumentError(
-                        f"every old entry of the bias of {table.name} is NaN or infinite"
-                    )
+                    raise InvalidArgumentError(f"no old entry of the bias of {table.name} is finite")
                 mean = old.float().mean()
                 if context is not None and context.shares is not None:
                     entries = bias[: context.shares.shape[1]].float()

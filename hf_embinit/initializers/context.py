@@ -112,10 +112,26 @@ class InitContext:
             added_rows=frozenset({0} & {p - position for p in self.added_rows}),
             padding_row=None,
             vectors=None,
+            shares=None,
             report={},
         )
         one.existing_ids = self.existing_ids
         return one
+
+    def mix_as(self, one: InitContext, position: int) -> None:
+        """Has the output bias of the row at `position` be mixed as that of `one`, the context of it alone."""
+        if self.existing is None or (self.shares is None and one.shares is None):
+            return
+        found = []
+        for shares, first in ((self.shares, 0), (one.shares, position)):
+            if shares is not None:
+                (rows, columns), values = shares.indices().cpu(), shares.values().cpu()
+                kept = (rows + first == position) == (shares is one.shares)
+                found.append((torch.stack([rows + first, columns])[:, kept], values[kept]))
+        where, values = (torch.cat(parts, -1) for parts in zip(*found, strict=True))
+        self.shares = torch.sparse_coo_tensor(
+            where, values, (self.num_rows, len(self.existing)), check_invariants=True
+        ).coalesce()
 
     def require(self, name: str, for_init: str) -> Any:
         """The field `name`, or `InvalidArgumentError` saying which argument provides it."""

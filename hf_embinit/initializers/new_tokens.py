@@ -202,6 +202,12 @@ def _old_id(context: InitContext, name: str | int) -> int:
 def _means_of(context: InitContext, pieces: list[list[int]]) -> Tensor:
     """Rows that are the means of the old rows `pieces`; the mean of all usable ones where it is empty."""
     existing: Tensor = context.require("existing", "these rows")
+    if where := [(row, i) for row, ids in enumerate(pieces) for i in ids]:
+        index = torch.tensor(where, device=existing.device).T
+        values = torch.tensor([1 / len(pieces[row]) for row, _ in where], device=existing.device)
+        context.shares = torch.sparse_coo_tensor(
+            index, values, (len(pieces), len(existing)), check_invariants=True
+        ).coalesce()
     rows = torch.empty(context.shape, dtype=torch.float32, device=existing.device)
     by_length: dict[int, list[int]] = {}
     for i, ids in enumerate(pieces):

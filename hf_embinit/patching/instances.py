@@ -34,7 +34,7 @@ def patch(
 
     It may be called on the model, on an inner model (`model.transformer`) or through a PEFT wrapper, with
     transformers' arguments. It fills the new rows of every table (those of an untied head from the head's own
-    rows) and new output biases (the mean of the old ones); old rows, ties, dtype and device stay. When `init`
+    rows) and new output biases (means of old ones); old rows, ties, dtype and device stay. When `init`
     makes whole tables (`xavier`), `_init_weights` of token embeddings uses it as well; `mean` and the like
     need an old table, so the model's own initialisation stays. Every resize is recorded in `config.embinit`.
 

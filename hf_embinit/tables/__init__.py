@@ -10,7 +10,6 @@ from ..tokens import Side
 from .beside import SMALL_FILES, folder_of, names_beside
 from .checkpoint import checkpoint_of, open_checkpoint, open_matrices
 from .checkpoint_writing import save_checkpoint
-from .discovery import unwrap
 from .elsewhere import is_sharded, part_of
 from .embedding_tables import EmbeddingTables, ResizePlan, RowsOf
 from .forward_passes import forward_passes
@@ -22,6 +21,7 @@ from .safetensors_files import INDEX, WEIGHTS, StoredTensor, read_checkpoint_fil
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, is_partitioned
 from .ties import configured_tie, own_parameter, untie_configuration, untied
+from .unwrapping import unwrap
 from .usable import RESERVED_NAMES, unusable_rows, usable_ids, without_rows
 
 __all__ = [

@@ -39,7 +39,7 @@ def copy_beside(source: Path, target: Path, templates: bool) -> None:
 def names_beside(folder: Path, templates: bool = True) -> list[str]:
     """The files in a folder that `copy_beside` copies, as paths in it."""
     found = list(_BESIDE)
-    for path in [*_module_folders(folder), *(["additional_chat_templates"] if templates else [])]:
+    for path in [*module_folders(folder), *(["additional_chat_templates"] if templates else [])]:
         files = sorted(file for file in (folder / path).rglob("*") if file.is_file())
         found += [file.relative_to(folder).as_posix() for file in files]
     return [name for name in dict.fromkeys(found) if (folder / name).is_file()]
@@ -47,7 +47,7 @@ def names_beside(folder: Path, templates: bool = True) -> list[str]:
 
 def module_patterns(folder: Path) -> list[str]:
     """What `hub_snapshot` takes for the modules of sentence-transformers, weights of their own included."""
-    return [f"{glob.escape(path)}/*" for path in _module_folders(folder)]
+    return [f"{glob.escape(path)}/*" for path in module_folders(folder)]
 
 
 def folder_of(source: FilePath, model: PreTrainedModel) -> Path | None:
@@ -72,9 +72,17 @@ def folder_of(source: FilePath, model: PreTrainedModel) -> Path | None:
         return None
 
 
-def _module_folders(folder: Path) -> list[str]:
+def module_folders(folder: Path) -> dict[str, str]:
+    """The folders of sentence-transformers' modules inside a folder, and the class of each."""
     modules = folder / "modules.json"
     listed = read_json(modules, list) if modules.is_file() else []
-    paths = {Path(str(one.get("path") or "")) for one in listed if isinstance(one, dict)}
-    inside = (path for path in paths if path.parts and ".." not in path.parts and not path.is_absolute())
-    return sorted(path.as_posix() for path in inside)
+    named = [
+        (Path(str(one.get("path") or "")), str(one.get("type")).rpartition(".")[2])
+        for one in listed
+        if isinstance(one, dict)
+    ]
+    return {
+        path.as_posix(): kind
+        for path, kind in sorted(named)
+        if path.parts and ".." not in path.parts and not path.is_absolute()
+    }

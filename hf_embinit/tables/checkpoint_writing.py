@@ -21,6 +21,7 @@ from ..errors import InvalidArgumentError, RunFolderError
 from ..files import shown, whole_folder
 from .beside import copy_beside, folder_of
 from .checkpoint import StoredCheckpoint, checkpoint_of
+from .modules_beside import changed_modules
 from .safetensors_files import INDEX, Shard, StoredTensor
 from .stored_rows import BLOCK_BYTES, StoredRows
 
@@ -78,6 +79,11 @@ def save_checkpoint(
         repo_id = None if beside is None or Path(beside).expanduser().exists() else str(beside)
     if repo_id is not None:
         _name_base_model(model, repo_id)
+    if stored is not None:
+        source: Path | None = stored.files.folder
+    else:
+        source = None if beside is None else folder_of(beside, model)
+    modules = {} if source is None else changed_modules(source, model, tokenizer)
     with whole_folder(folder) as hidden:
         if stored is None:
             needed = sum(p.numel() * p.dtype.itemsize for p in model.parameters())
@@ -87,12 +93,10 @@ def save_checkpoint(
             _write(model, stored, hidden, link, tokenizer is None)
         if tokenizer is not None:
             tokenizer.save_pretrained(hidden)
-        if stored is not None:
-            source: Path | None = stored.files.folder
-        else:
-            source = None if beside is None else folder_of(beside, model)
         if source is not None:
             copy_beside(source, hidden, templates=tokenizer is None)
+        for name, text in modules.items():
+            (hidden / name).write_text(text)
 
 
 def _name_base_model(model: PreTrainedModel, repo_id: str) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ..arguments import shown
 from ..errors import UnsupportedModelError
 from ..tokens import Side
-from .elsewhere import BEFORE, QUANTISED, is_sharded
+from .elsewhere import BEFORE, COMPUTED, QUANTISED, is_sharded
 from .stored_rows import StoredRows
 from .table import ExtraRows, Location, Table, TiedTensor, shape_of, tied_tensors
+from .unwrapping import refuse_fsdp
 
 _HEAD_NAMES = re.compile(
     r"head|decoder|predictions|proj|embed_out|generator|cls|pred_layer|lm_loss|logits|output"
@@ -40,73 +40,6 @@ EXTRA_ROWS: dict[str, ExtraRows] = {
 """Model types whose input table has rows beyond `vocab_size`. Prompt and start rows are looked up at
 `vocab_size + i` and move when the vocabulary grows; rows of image tokens have ids of their own and stay."""
 
-_HELD_AS = ("model_body", "text_encoder", "model")
-"""Where things that are no modules hold their model: SetFit's classifier, diffusers' pipelines, pipelines."""
-
-
-def unwrap(model: Any) -> PreTrainedModel:
-    """The one `PreTrainedModel` inside PEFT, DistributedDataParallel and torch.compile wrappers, or in a
-    SentenceTransformer, a CrossEncoder, a module of one's own, SetFit's classifier or a pipeline.
-
-    Raises `UnsupportedModelError` for what holds none or several.
-    """
-    seen: Any = model
-    while not isinstance(seen, PreTrainedModel):
-        _refuse_fsdp(seen, type(model).__name__)
-        if hasattr(seen, "get_base_model"):
-            seen = seen.get_base_model()
-        elif isinstance(getattr(seen, "_orig_mod", None), nn.Module):
-            seen = seen._orig_mod
-        elif isinstance(getattr(seen, "module", None), nn.Module):
-            seen = seen.module
-        else:
-            seen = _held(seen, type(model).__name__)
-    return seen
-
-
-def _held(holder: Any, name: str) -> nn.Module:
-    """The one model that a module or a pipeline holds."""
-    if isinstance(holder, nn.Module):
-        found: dict[str, Any] = _outermost(holder, "")
-    else:
-        held: dict[str, Any] = {
-            key: getattr(holder, key, None) for key in (*_HELD_AS, "text_encoder_2", "text_encoder_3")
-        }
-        found = {key: value for key, value in held.items() if isinstance(value, nn.Module)}
-    if len(found) > 1:
-        raise UnsupportedModelError(f"{name} holds several models: give one of them ({', '.join(found)})")
-    if not found:
-        way_out = ": load it first, by from_pretrained" if isinstance(holder, str) else ""
-        kinds = {type(m).__name__ for m in holder.modules()} if isinstance(holder, nn.Module) else ()
-        if "StaticEmbedding" in kinds:
-            way_out = ": it holds static embeddings, a table without a model, which can be given as vectors="
-        raise UnsupportedModelError(
-            f"model={shown(holder)} is neither a transformers model nor a known wrapper of one{way_out}"
-        )
-    return next(iter(found.values()))
-
-
-def _outermost(module: nn.Module, name: str) -> dict[str, PreTrainedModel]:
-    """The models inside a module that no other model is around, by name."""
-    found: dict[str, PreTrainedModel] = {}
-    for key, child in module.named_children():
-        path = f"{name}.{key}" if name else key
-        found |= {path: child} if isinstance(child, PreTrainedModel) else _outermost(child, path)
-    return found
-
-
-def _refuse_fsdp(module: Any, name: str) -> None:
-    """Raises `UnsupportedModelError` for FSDP1, and for a module whose parameters it has flattened."""
-    flat = False
-    if isinstance(module, nn.Module):
-        views = [value for value in vars(module).values() if isinstance(value, Tensor)]
-        flat = any(
-            getattr(tensor, "_fsdp_flattened", False) or getattr(tensor._base, "_fsdp_flattened", False)
-            for tensor in (*views, *module.parameters(recurse=False))
-        )
-    if flat or type(module).__name__ == "FullyShardedDataParallel":
-        raise UnsupportedModelError(f"{name} is sharded by FSDP: {BEFORE}")
-
 
 def _refuse_odd_models(model: PreTrainedModel) -> None:
     """Raises `UnsupportedModelError` for a model whose tables are not plain tensors that can be replaced."""
@@ -119,7 +52,7 @@ def _refuse_odd_models(model: PreTrainedModel) -> None:
             f"model.text_encoder"
         ) from error
     for module in model.modules():
-        _refuse_fsdp(module, name)
+        refuse_fsdp(module, name)
         if isinstance(module, nn.AdaptiveLogSoftmaxWithLoss):
             raise UnsupportedModelError(
                 f"{name} has an adaptive softmax, which splits the vocabulary by frequency"
@@ -167,6 +100,8 @@ def _refuse_hidden_head(model: PreTrainedModel, tables: list[Table], head: Any) 
         return
     if callable(getattr(head, "weight", None)):  # torch's dynamic quantisation
         raise UnsupportedModelError(f"the head of {type(model).__name__} is {QUANTISED}")
+    if _matrix(head) and not isinstance(head.weight, nn.Parameter):
+        raise UnsupportedModelError(f"the weight of the head of {type(model).__name__} is {COMPUTED}")
     raise UnsupportedModelError(
         f"the head of {type(model).__name__}, a {type(head).__name__}, has no single table of "
         f"{tables[0].num_embeddings} rows, and would not grow with the input embeddings: let "
@@ -324,13 +259,15 @@ def _output_tables(
             rows = min(rows, shape[heads[0][1]])
     for inner in model.modules():
         head = _head_of(inner) if isinstance(inner, PreTrainedModel) else None
-        if _matrix(head) and shape_of(head.weight)[0] == rows and not any(head is h for h, _ in heads):
+        stored = _matrix(head) and id(head.weight) in tensors
+        if stored and shape_of(head.weight)[0] == rows and not any(head is h for h, _ in heads):
             heads.append((head, 0))
     parent = next((_location(tensors[id(h.weight)], h).name.rsplit(".", 2)[0] for h, _ in heads), None)
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Linear) or not _matrix(module) or any(module is h for h, _ in heads):
+        tied = tensors.get(id(module.weight)) if isinstance(module, nn.Linear) and _matrix(module) else None
+        if tied is None or any(module is h for h, _ in heads):  # None: a weight made of others, too
             continue
-        if any(tensors[id(module.weight)] is t.tied for t in inputs):
+        if any(tied is t.tied for t in inputs):
             heads.append((module, 0))
             continue
         out, width = shape_of(module.weight)
@@ -379,10 +316,10 @@ def _per_layer_tables(
     known = {id(t.tied) for t in tables}
     found = []
     for name, module in model.named_modules():
-        if not isinstance(module, nn.Embedding) or id(tensors[id(module.weight)]) in known:
+        tied = tensors.get(id(module.weight)) if isinstance(module, nn.Embedding) else None
+        if tied is None or id(tied) in known:
             continue
         if "per_layer" in name or (module.num_embeddings == size and not _OTHER_EMBEDDINGS.search(name)):
-            tied = tensors[id(module.weight)]
             known.add(id(tied))
             found.append(
                 Table(tied, "per_layer", extra_rows=tied.rows - size, location=_location(tied, module))

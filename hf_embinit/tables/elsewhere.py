@@ -30,6 +30,12 @@ QUANTISED = (
     "(hf-embinit expand MODEL --tokens ... --output_dir FOLDER) and quantise afterwards"
 )
 """What is wrong with a table of rounded rows, and the way out."""
+COMPUTED = (
+    "made of other tensors, by a parametrization or a pruning mask, and would not grow: take that off "
+    "(torch.nn.utils.parametrize.remove_parametrizations, torch.nn.utils.prune.remove), change the "
+    "vocabulary, and put it on again"
+)
+"""What is wrong with a head whose weight is no parameter, and the way out."""
 
 
 def is_sharded(tensor: Tensor) -> bool:

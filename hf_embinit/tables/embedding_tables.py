@@ -20,12 +20,13 @@ from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..interrupts import uninterrupted
 from ..manifest import events_with
 from ..tokens import Side
-from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, refuse_resize, unwrap
+from .discovery import TARGET_PREFIXES, companions, discover, is_vocabulary_size, refuse_resize
 from .elsewhere import BEFORE, Elsewhere, is_elsewhere, whole
 from .memory import require_memory, warn_of_old_graphs, watch_optimizers
 from .resizing import ResizePlan, by_token, resized_copy, target_size
 from .stored_rows import StoredRows
 from .table import Table, TiedTensor, shape_of, tied_tensors
+from .unwrapping import refuse_weights_of_tokens, unwrap
 
 Ids = Sequence[int] | range | Tensor
 
@@ -180,7 +181,7 @@ class EmbeddingTables:
         if new != old:
             refuse_resize(self.model)
         if new_num_tokens is not None:
-            _refuse_weights_of_tokens(self.outer)
+            refuse_weights_of_tokens(self.outer)
         asked = None if new_num_tokens is None else int(new_num_tokens)
         plan = ResizePlan(old, new, side, asked=asked)
         for table in tables:
@@ -372,17 +373,6 @@ class EmbeddingTables:
                 for one in (config,) if two else (config, config.get_text_config()):
                     holders.setdefault(id(one), (one, set()))[1].update(inside)
         return list(holders.values())
-
-
-def _refuse_weights_of_tokens(outer: nn.Module) -> None:
-    """Raises `UnsupportedModelError` for a SparseEncoder that weighs tokens of queries beside a model."""
-    for module in outer.modules():
-        if type(module).__name__ == "SparseStaticEmbedding":
-            raise UnsupportedModelError(
-                f"{type(outer).__name__} holds a SparseStaticEmbedding, with a weight for each token and a "
-                f"tokenizer beside those of the model: change the model alone, then build a "
-                f"SparseStaticEmbedding(tokenizer=..., weight=...) for the new tokens"
-            )
 
 
 def _side_of_size(key: str, sides: set[Side]) -> Side:

@@ -29,6 +29,7 @@ from ..tables import (
     is_partitioned,
 )
 from ..tokens import tokenizer_of, unknown_id
+from .id_fields import find_skipped_words
 from .new_ids import check_new_ids
 from .new_row_training import token_modules
 from .new_tokens import CheckedTokens, append, check_new_tokens
@@ -102,7 +103,7 @@ def expand_vocabulary(
     given = {"vectors": vectors, "exclude_rows": _left_out(exclude_rows, old_rows), "given": read}
     filler = None
     if slots is not None:
-        filler = SlotFiller(tables.model, tokenizer, slots, old_rows, pad_to_multiple_of, holder)
+        filler = SlotFiller(tables, tokenizer, slots, old_rows, pad_to_multiple_of, holder)
     check_init(init, options)
     checked = check_new_tokens(tokenizer, new_tokens, side, append if filler is None else filler.fill)
     request = _request(tokenizer, checked, init, seed, options, overrides or {}, given)
@@ -219,20 +220,22 @@ def _expand(
     if slots:
         event["slots"] = slots
 
-    def change() -> None:
+    def follow() -> None:
         if slots:
-            tables.change(None, made, lambda: vars(tokenizer).update(vars(checked.extended)), event=event)
+            vars(tokenizer).update(vars(checked.extended))
         else:
-            tables.change(plan, made, lambda: append(tokenizer, checked.tokens), event=event)
+            append(tokenizer, checked.tokens)
+        find_skipped_words(tables, tokenizer)
 
+    resized = None if slots else plan
     if usable is None or not len(prefixes):
-        change()
+        tables.change(resized, made, follow, event=event)
         return
     with forward_passes(tables.model) as runs:
         meter = ShiftMeter(runs, tokenizer, prefixes, plan.old_num, request.seed, [*slots.values()])
-        change()
+        tables.change(resized, made, follow, event=event)
         if runs is not tables.model:
-            _repeat(runs, None if slots else plan, made)
+            _repeat(runs, resized, made)
         report.shift = meter.compare(filled)
     if report.shift is not None:
         largest = report.shift.largest_logit

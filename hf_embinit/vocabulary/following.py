@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from ..errors import UnsupportedModelError
 from ..retokenize import TokenTexts
 from ..tables import EmbeddingTables, Side
-from .id_fields import chat_templates
+from .id_fields import chat_templates, find_skipped_words
 
 
 class Following:
@@ -35,7 +35,8 @@ class Following:
             if getattr(place.module, "padding_idx", None) is not None
         ]
         self.settings = _settings(old, new, next(iter(texts.values())), notes)
-        self.place = _place_of_tokenizer(holder)
+        self.place = _place_of_tokenizer(holder, tables.model)
+        self.tables = tables
 
     def write(self) -> None:
         """Changes all of it."""
@@ -45,16 +46,20 @@ class Following:
             setattr(self.new, name, value)
         if self.place is not None:
             setattr(*self.place, self.new)
+        find_skipped_words(self.tables, self.new)
 
 
-def _place_of_tokenizer(holder: Any) -> tuple[Any, str] | None:
+def _place_of_tokenizer(holder: Any, model: PreTrainedModel) -> tuple[Any, str] | None:
     """Where what holds a model keeps its tokenizer, tried by putting it there again; None without one."""
     held = getattr(holder, "tokenizer", None)
     if held is None or isinstance(holder, PreTrainedModel):
         return None
     places = [(holder, "tokenizer")]
-    if isinstance(holder, nn.Sequential):  # sentence-transformers 6: that of its first module's processor
-        places += [(getattr(holder[0], "processor", None), "tokenizer"), (holder[0], "processor")]
+    if isinstance(holder, nn.Sequential):  # sentence-transformers 6: that of the processor beside the model
+        around = [one for one in holder.modules() if any(part is model for part in one.modules())]
+        beside = [one for one in around if one is not model and getattr(one, "tokenizer", None) is not None]
+        held = beside[-1].tokenizer
+        places += [(getattr(beside[-1], "processor", None), "tokenizer"), (beside[-1], "processor")]
     for place, name in places:
         if getattr(place, name, None) is held:
             with contextlib.suppress(AttributeError):

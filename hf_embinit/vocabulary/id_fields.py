@@ -12,6 +12,7 @@ from torch import nn
 from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
 
 from ..errors import UnsupportedModelError
+from ..tables import EmbeddingTables
 from ..tokens import tokenizer_of
 
 _ID_NAME = re.compile(
@@ -79,12 +80,15 @@ class IdField:
         setattr(self.holder, self.name, _mapped(self.name, self.value, lambda i: new_id.get(i, i)))
 
 
-def id_fields(model: PreTrainedModel, rows: int) -> list[IdField]:
-    """Fields with ids of the vocabulary of `rows`: of all configurations, nested ones too, and of modules.
+def id_fields(tables: EmbeddingTables, rows: int) -> list[IdField]:
+    """Fields with ids of the vocabulary of `rows`: of all configurations, nested ones too, of modules, and of
+    the modules around a model (a CrossEncoder's `LogitScore` scores by the ids of "yes" and "no").
 
     A part with a `vocab_size` of its own that is another has another vocabulary: its fields are left out.
     """
-    holders: dict[int, Any] = {}
+    model = tables.model
+    inside = set(map(id, model.modules()))
+    holders: dict[int, Any] = {id(one): one for one in tables.outer.modules() if id(one) not in inside}
     talkers: list[Any] = []
     skipped: list[str] = []
     for path, module in model.named_modules():
@@ -130,10 +134,31 @@ def tokenizer_id_fields(tokenizer: Any) -> list[IdField]:
     return found
 
 
+def unnamed_ids(tokenizer: Any) -> Iterator[tuple[str, int]]:
+    """Fields of a tokenizer and ids in them that are of no token: M2M100's languages, unless its files list
+    them as tokens."""
+    named = {*tokenizer_of(tokenizer).get_vocab().values()}
+    for field in tokenizer_id_fields(tokenizer):
+        for i in sorted(field.ids - named):
+            yield f"{type(field.holder).__name__}.{field.name}", i
+
+
 def _are_ids(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return bool(value) and all(map(_are_ids, value))
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def skipped_words(tables: EmbeddingTables) -> set[str]:
+    """Tokens that a module around a model tells by name: those that a ColBERT does not score."""
+    return {word for module in tables.outer.modules() for word in getattr(module, "skiplist_words", ())}
+
+
+def find_skipped_words(tables: EmbeddingTables, tokenizer: Any) -> None:
+    """Has modules around a model look the tokens of `skipped_words` up in a tokenizer that changed."""
+    for module in tables.outer.modules():
+        if hasattr(module, "skiplist_words"):
+            module.resolve_with_tokenizer(tokenizer)  # type: ignore[operator]
 
 
 def ends_at_highest_id(model: PreTrainedModel) -> Iterator[tuple[str, bool]]:
@@ -232,16 +257,17 @@ def renumber(model: PreTrainedModel, fields: Iterable[IdField], new_id: Mapping[
 
 
 def refuse_moved_meanings(
-    model: PreTrainedModel, rows: int, new_id: Mapping[int, int], way_out: str = "keep all tokens before it"
+    tables: EmbeddingTables, rows: int, new_id: Mapping[int, int], way_out: str = "keep all tokens before it"
 ) -> None:
     """Raises `UnsupportedModelError` where a new number would mean something else to the model's code."""
+    model = tables.model
     for i in _in_code(model):
         if new_id.get(i, i) != i:
             raise UnsupportedModelError(
                 f"{type(model).__name__} finds where a text is divided by ids that are numbers in its code, "
                 f"such as {i}, which would become {new_id[i]}: {way_out}"
             )
-    for field in id_fields(model, rows):
+    for field in id_fields(tables, rows):
         value = field.value
         if not isinstance(value, int):
             continue

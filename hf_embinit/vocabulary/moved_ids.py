@@ -7,10 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import GenerationConfig, PretrainedConfig, PreTrainedModel
+from transformers import GenerationConfig, PretrainedConfig
 
 from ..errors import InvalidArgumentError, UnsupportedModelError
 from ..retokenize import SIBLINGS, TokenTexts
+from ..tables import EmbeddingTables
 from .id_fields import (
     IdField,
     id_fields,
@@ -34,7 +35,7 @@ class MovedIds:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        tables: EmbeddingTables,
         rows: int,
         old: TokenTexts,
         new: TokenTexts,
@@ -42,10 +43,11 @@ class MovedIds:
         target: MovedIds | None = None,
     ):
         """`new_id` maps old ids to new ones; `target` is the same for the vocabulary of a model's output."""
-        self.model, self.rows, self.old, self.new, self.new_id = model, rows, old, new, new_id
+        self.tables, self.model = tables, tables.model
+        self.rows, self.old, self.new, self.new_id = rows, old, new, new_id
         self.target = target
         self._refuse_numbers()
-        self.fields = [(field, self._moved(field)) for field in id_fields(model, rows)]
+        self.fields = [(field, self._moved(field)) for field in id_fields(tables, rows)]
         self.fields += self._missing()
 
     def write(self) -> None:
@@ -66,14 +68,14 @@ class MovedIds:
                 f"{type(self.model).__name__} finds tokens by their number (such as {max(by_number)}), so it "
                 f"works with its own tokenizer alone"
             )
-        configured = {f.value for f in id_fields(self.model, self.rows) if f.name == "pad_token_id"}
+        configured = {f.value for f in id_fields(self.tables, self.rows) if f.name == "pad_token_id"}
         moved = {
             pad: self.new.roles.get("pad", -1)
             for pad in {self.old.roles.get("pad"), *configured}
             if isinstance(pad, int)
         }
         way_out = "give the new tokenizer's padding token the same id"
-        refuse_moved_meanings(self.model, self.rows, moved, way_out)
+        refuse_moved_meanings(self.tables, self.rows, moved, way_out)
 
     def _missing(self) -> list[tuple[IdField, Any]]:
         """Roles that configurations leave open because the old tokenizer had none."""
@@ -119,7 +121,8 @@ class MovedIds:
                 return instead
         if isinstance(value, int):
             return self._required(field, value)
-        if isinstance(value, Mapping) and not all(i in self.new_id for i in field.ids if i < self.rows):
+        whole = isinstance(value, Mapping) or name == "keep_only_token_ids"  # a shorter one means more
+        if whole and not all(i in self.new_id for i in field.ids if i < self.rows):
             return self._required(field, min(i for i in field.ids if i not in self.new_id))
         return _kept(name, value, self.new_id) or (None if value else value)  # generate() takes no []
 

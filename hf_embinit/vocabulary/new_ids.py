@@ -11,9 +11,16 @@ from transformers import PreTrainedModel
 from ..errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
 from ..manifest import warn_of_another_tokenizer
 from ..tables import EmbeddingTables, Side
-from .id_fields import ends_at_highest_id, id_before_times, id_fields, refuse_shifted_ids
+from .id_fields import (
+    ends_at_highest_id,
+    id_before_times,
+    id_fields,
+    refuse_shifted_ids,
+    unnamed_ids,
+)
 from .new_tokens import CheckedTokens
 
+NAME_THEM = "load it with additional_special_tokens=[...], all of these in the order of their ids"
 _BY_SLOTS = "by expand_vocabulary(..., slots=[...]) or --slots ID"
 
 
@@ -41,6 +48,15 @@ def check_size(tables: EmbeddingTables, size: int, rows: int, name: str) -> None
         )
 
 
+def refuse_unnamed_ids(tokenizer: Any) -> None:
+    """Raises `InvalidArgumentError` for a tokenizer with ids of no token, which others would get."""
+    for field, i in sorted(unnamed_ids(tokenizer), key=lambda found: found[1])[:1]:
+        raise InvalidArgumentError(
+            f"{field} names id {i}, which the tokenizer has no token for and a new token would get: "
+            f"{NAME_THEM}"
+        )
+
+
 def check_new_ids(
     tables: EmbeddingTables, tokenizer: Any, checked: CheckedTokens, rows: int, side: Side
 ) -> None:
@@ -50,8 +66,9 @@ def check_new_ids(
     model, size = tables.model, len(checked.old.tokens)
     check_size(tables, size, rows, "the tokenizer")
     refuse_shifted_ids(model)
+    refuse_unnamed_ids(tokenizer)
     new = {i for i in checked.ids if i >= size or not checked.old.tokens[i]}
-    for field in id_fields(model, rows) if side == "shared" else ():
+    for field in id_fields(tables, rows) if side == "shared" else ():
         if taken := sorted(field.ids & new):
             raise InvalidArgumentError(
                 f"{type(field.holder).__name__}.{field.name} names id {taken[0]}, which the tokenizer has no "

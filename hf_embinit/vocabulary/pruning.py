@@ -18,10 +18,12 @@ from ..tables import EmbeddingTables, RowsOf
 from ..tokens import tokenizer_of
 from .compaction import compact_tokenizer, required_ids
 from .id_fields import (
+    find_skipped_words,
     id_fields,
     named_by_number,
     refuse_moved_meanings,
     renumber,
+    skipped_words,
     tokenizer_id_fields,
 )
 from .new_ids import check_size
@@ -71,15 +73,17 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
     warn_of_another_tokenizer(tables.model, tokenizer)
     old_rows = tables.vocab_size()
     wanted = _ids(tokenizer, keep)
-    fields = [*id_fields(tables.model, old_rows), *tokenizer_id_fields(holder)]
-    named = set().union(*(field.ids for field in fields))
+    fields = [*id_fields(tables, old_rows), *tokenizer_id_fields(holder)]
+    vocabulary = tokenizer.get_vocab()
+    skipped = {vocabulary[word] for word in skipped_words(tables) if word in vocabulary}
+    named = skipped.union(*(field.ids for field in fields))
     also = required_ids(holder, wanted, special=named | named_by_number(tables.model, tokenizer))
-    names = {i: token for token, i in tokenizer.get_vocab().items()}
+    names = {i: token for token, i in vocabulary.items()}
     old_ids = sorted(wanted.union(*also.values()))
     check_size(tables, max(names) + 1, old_rows, "the tokenizer")
     old_ids += sorted(i for i in named if i < old_rows and i not in names)  # rows without a token
     new_id = {old: new for new, old in enumerate(old_ids)}
-    refuse_moved_meanings(tables.model, old_rows, new_id)
+    refuse_moved_meanings(tables, old_rows, new_id)
     compacted = compact_tokenizer(tokenizer, new_id)
 
     index, ids = torch.tensor(old_ids), range(len(old_ids))
@@ -101,6 +105,7 @@ def prune_vocabulary(model: Any, tokenizer: Tokenizer, keep: Iterable[str | int]
             if old is not None:
                 module.padding_idx = new_id.get(old)  # type: ignore[assignment]
         tokenizer._tokenizer = compacted
+        find_skipped_words(tables, tokenizer)
 
     plan = tables.plan(len(old_ids))
     plan.origins = index

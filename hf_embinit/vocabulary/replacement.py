@@ -41,7 +41,7 @@ from ..tables import (
 from ..tokens import tokenizer_of
 from .following import Following
 from .moved_ids import START, MovedIds, start_instead
-from .new_ids import check_size
+from .new_ids import check_size, refuse_unnamed_ids
 from .refining import Refinement, check_refinable, read_refinement, refine_rows
 from .replacement_report import ReplacedSide, ReplacementReport
 
@@ -236,6 +236,7 @@ def _check_sides(tables: EmbeddingTables, old: Any, new: Any) -> None:
             f"eos_token_id of model.config and model.generation_config to the ids of the new ones"
         )
     for name, tokenizer in (("old", old), ("new", new)):
+        refuse_unnamed_ids(tokenizer)
         if two != bool(getattr(tokenizer, "separate_vocabs", False)):
             has, wants = ("one vocabulary", "two") if two else ("two vocabularies", "one")
             raise InvalidArgumentError(
@@ -362,7 +363,7 @@ def _moved(tables: EmbeddingTables, sides: dict[Side, _Side]) -> MovedIds:
     """The ids of all configurations, by the only vocabulary or by both."""
 
     def of(side: _Side, target: MovedIds | None = None) -> MovedIds:
-        return MovedIds(tables.model, side.plan.old_num, side.old, side.new, side.new_id(), target)
+        return MovedIds(tables, side.plan.old_num, side.old, side.new, side.new_id(), target)
 
     if "target" in sides:
         return of(sides["source"], of(sides["target"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -12,14 +13,15 @@ from typing import Any, Literal
 
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
-from transformers import PreTrainedModel
 
 from ..errors import InvalidArgumentError, VocabularyWarning
-from ..tables import RESERVED_NAMES
+from ..tables import RESERVED_NAMES, EmbeddingTables
 from ..tokens import BYTE_TOKEN, tokenizer_of, vocabulary
 from .compaction import added_by, merges_of
 from .id_fields import chat_templates, id_fields, tokenizer_id_fields
 
+_SENTINEL = re.compile(r"<extra_id_(\d+)>")
+"""T5's, of which a text uses those with low numbers first."""
 Slots = Literal["reserved"] | Sequence[int]
 """Where new tokens go: unused tokens that are known by their names, or the ids to take, in this order."""
 
@@ -33,7 +35,7 @@ class SlotFiller:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        tables: EmbeddingTables,
         tokenizer: Any,
         slots: Slots,
         rows: int,
@@ -46,7 +48,7 @@ class SlotFiller:
             )
         self.names = vocabulary(tokenizer)
         self.named = slots == "reserved"
-        used = _used(model, holder, rows)
+        used = _used(tables, holder, rows)
         if isinstance(slots, str) and slots == "reserved":
             templates = chat_templates(holder)
             processed = {*added_by(_spec(tokenizer)["post_processor"])} if _is_fast(tokenizer) else set()
@@ -58,6 +60,7 @@ class SlotFiller:
                 and i not in processed
                 and not any(name in template for template in templates)
             ]
+            self.ids.sort(key=lambda i: -int(m[1]) if (m := _SENTINEL.fullmatch(self.names[i])) else i)
         else:
             self.ids = _checked(slots, self.names, used, rows)
         if not _is_fast(tokenizer) and not hasattr(tokenizer, "sp_model"):
@@ -136,10 +139,10 @@ def _spec(tokenizer: Any) -> dict[str, Any]:
     return json.loads(tokenizer._tokenizer.to_str())
 
 
-def _used(model: PreTrainedModel, holder: Any, rows: int) -> dict[int, str]:
+def _used(tables: EmbeddingTables, holder: Any, rows: int) -> dict[int, str]:
     """Ids that have a task, and which: special tokens with a role, and those that a configuration or a
     processor names."""
-    fields = [*id_fields(model, rows), *tokenizer_id_fields(holder)]
+    fields = [*id_fields(tables, rows), *tokenizer_id_fields(holder)]
     names = {i: f"{type(f.holder).__name__}.{f.name}" for f in fields for i in f.ids}
     tokenizer = tokenizer_of(holder)
     for role, token in getattr(tokenizer, "special_tokens_map", {}).items():

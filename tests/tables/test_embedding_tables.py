@@ -24,6 +24,7 @@ from builders.tiny_models import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils.prune import l1_unstructured
 from transformers import (
     BertConfig,
     EncoderDecoderConfig,
@@ -489,3 +490,26 @@ def test_any_resize_keeps_old_rows_and_reloads(build, tie, dtype, old, new, mult
         assert {k: v.shape for k, v in again.state_dict().items()} == {
             k: v.shape for k, v in model.state_dict().items()
         }
+
+
+def computed(kind: str, layer: nn.Module) -> None:
+    """Makes the weight of a layer of others, as parametrizations and pruning masks do."""
+    if kind == "weight_norm":
+        nn.utils.parametrizations.weight_norm(layer)
+    elif kind == "spectral_norm":
+        nn.utils.parametrizations.spectral_norm(layer)
+    else:
+        l1_unstructured(layer, "weight", 0.3)
+
+
+@pytest.mark.parametrize("kind", ["weight_norm", "spectral_norm", "pruning mask"])
+def test_weights_that_are_made_of_others(kind) -> None:
+    m = llama().eval()
+    computed(kind, m.model.layers[0].self_attn.q_proj)
+    ids = torch.arange(5, 10)[None]
+    before, rows = m(ids).logits.detach(), m.config.vocab_size
+    EmbeddingTables(m).resize(rows + 3)
+    assert torch.equal(m(ids).logits[..., :rows], before)
+    computed(kind, m.lm_head)
+    with pytest.raises(UnsupportedModelError, match=r"the weight of the head of Llama.* is made of other"):
+        EmbeddingTables(m)

@@ -9,11 +9,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from builders.tiny_models import marian_with_two_vocabularies, word_tokenizer
+from builders.tiny_models import bart, bert, marian, marian_with_two_vocabularies, word_tokenizer
 from builders.tiny_tokenizers import FAMILIES, logits, model, t5_like, texts, tokenizer
 from tokenizers import AddedToken
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from hf_embinit import doctor
 from hf_embinit.errors import InvalidArgumentError, UnknownNameError, UnsupportedModelError, VocabularyWarning
 from hf_embinit.manifest import read_manifest
 from hf_embinit.measures.divergence import kl_divergence
@@ -90,6 +91,7 @@ def test_models_that_accelerate_has_offloaded_are_compared_too(offload, kind, tm
     report = expand_vocabulary(m, t, NEW, "mean_cov")
     assert report.shift == expand_vocabulary(plain, plain_t, NEW, "mean_cov").shift
     assert torch.equal(logits(m, ids_of(t, texts()[0])), logits(plain, ids_of(t, texts()[0])))
+    assert [finding.code for finding in doctor(m, t)] == [finding.code for finding in doctor(plain, plain_t)]
 
 
 def test_inside_autocast_the_new_tables_are_used() -> None:
@@ -538,6 +540,39 @@ def test_scale_auto_keeps_the_bound_and_its_rows_apart(kind, new) -> None:
         assert min(report.min_distance.values()) > 0
         assert all(0.99 < rank < new for rank in report.effective_rank.values())
         assert "apart in float32, effective rank" in str(report)
+
+
+@pytest.mark.parametrize("build", [bert, bart, marian])
+def test_a_bias_is_made_of_the_entries_that_the_row_is_made_of(build) -> None:
+    """So that a copy has its original's logit at each prefix, and a mean of pieces the mean of theirs."""
+    t, m = tokenizer("wordpiece"), build(vocab_size=320)
+    generator = torch.Generator().manual_seed(1)
+    tables = EmbeddingTables(m)
+    for table in tables.output_tables:
+        for bias in tables.biases(table):
+            with torch.no_grad():
+                bias.normal_(0, 3, generator=generator)
+    old = {table.name: [bias.clone() for bias in tables.biases(table)] for table in tables.output_tables}
+    pieces = [i for i in t("menxdogs", add_special_tokens=False)["input_ids"] if i != t.unk_token_id]
+    a, dog, the = (t.vocab[word] for word in ("a", "dog", "the"))
+    expand_vocabulary(
+        m, t, ["hound", "menxdogs", "beasts", "zeroed"], "subword_mean", prefixes=(), pad_to_multiple_of=5,
+        overrides={"hound": ("copy", "dog"), "beasts": ("copy", {"of": ["a", "the"]}), "zeroed": "zeros"},
+    )  # fmt: skip
+    assert len(pieces) > 1 and EmbeddingTables(m).vocab_size() == 325
+    found = 0
+    for table in EmbeddingTables(m).output_tables:
+        for bias, before in zip(EmbeddingTables(m).biases(table), old[table.name], strict=True):
+            assert bias[320] == before[dog]
+            torch.testing.assert_close(bias[321], before[pieces].mean())
+            torch.testing.assert_close(bias[322], before[[a, the]].mean())
+            assert bias[323] == bias[324] and abs(float(bias[323] - before.mean())) < 0.1
+            found += 1
+    assert found
+    ids = torch.arange(5, 15)[None]
+    arguments = {"input_ids": ids} | ({"decoder_input_ids": ids} if m.config.is_encoder_decoder else {})
+    logits = m.eval()(**arguments).logits
+    torch.testing.assert_close(logits[..., 320], logits[..., dog])
 
 
 def test_scale_says_what_it_takes() -> None:

@@ -18,6 +18,7 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from hf_embinit.errors import UnsupportedModelError
+from hf_embinit.tables import EmbeddingTables
 from hf_embinit.tokens import tokenizer_of
 from hf_embinit.vocabulary import prune_vocabulary
 from hf_embinit.vocabulary.id_fields import id_fields, is_id_field
@@ -240,5 +241,5 @@ def test_the_fields_of_a_real_multimodal_model() -> None:
 
     m = model("gpt2", 320)
     m.config = LlavaConfig(text_config={"model_type": "llama", "vocab_size": 320}, image_token_index=300)
-    found = {(type(f.holder).__name__, f.name) for f in id_fields(m, 320)}
+    found = {(type(f.holder).__name__, f.name) for f in id_fields(EmbeddingTables(m), 320)}
     assert {("LlavaConfig", "image_token_index"), ("LlamaConfig", "eos_token_id")} <= found

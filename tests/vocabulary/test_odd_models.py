@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from builders.tiny_models import SEQ2SEQ
+from builders.tiny_tokenizers import texts
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import M2M100Tokenizer, PreTrainedTokenizerFast
+from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
 import hf_embinit
 from hf_embinit.errors import InvalidArgumentError, UnsupportedModelError, VocabularyWarning
@@ -231,3 +235,37 @@ def test_a_new_token_behind_whisper_s_times_is_said() -> None:
     m.generation_config.no_timestamps_token_id = 90
     with pytest.warns(VocabularyWarning, match=r"reads ids behind 90 as times, a new token too.*slots="):
         hf_embinit.expand_vocabulary(m, words(100), ["<a>"], prefixes=())
+
+
+def test_languages_that_are_no_tokens_keep_their_rows(tmp_path) -> None:
+    """An M2M100Tokenizer of its two files alone numbers languages behind its vocabulary, in Python."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    (tmp_path / "text.txt").write_text("\n".join(texts()))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text.txt"), model_prefix=str(tmp_path / "sp"), vocab_size=100, minloglevel=2
+    )
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "sp.model"))
+    names = ["<s>", "<pad>", "</s>", "<unk>", *(pieces.id_to_piece(i) for i in range(3, 100))]
+    (tmp_path / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(names)}))
+    files = str(tmp_path / "vocab.json"), str(tmp_path / "sp.model")
+    languages = [f"__{code}__" for code in FAIRSEQ_LANGUAGE_CODES["m2m100"]]
+    rows = len(names) + len(languages) + 8
+    m = built("M2M100ForConditionalGeneration", transformers.M2M100Config(**{**SEQ2SEQ, "vocab_size": rows}))
+    bare = M2M100Tokenizer(*files)
+    grown = copy.deepcopy(bare)
+    grown.add_tokens(["zyxomma"])
+    for change in (
+        lambda: hf_embinit.expand_vocabulary(m, bare, ["zyxomma"], prefixes=()),
+        lambda: hf_embinit.replace_tokenizer(m, bare, grown),
+    ):
+        with pytest.raises(InvalidArgumentError, match=r"lang_[a-z_]+ names id 101, .*additional_special"):
+            change()
+    codes = [finding.code for finding in hf_embinit.doctor(m, bare)]
+    assert "id_without_token" in codes and m.config.vocab_size == rows
+
+    listed = M2M100Tokenizer(*files, additional_special_tokens=languages)
+    assert "id_without_token" not in [finding.code for finding in hf_embinit.doctor(m, listed)]
+    row = m.get_input_embeddings().weight[listed.get_lang_id("af")].clone()
+    report = hf_embinit.expand_vocabulary(m, listed, ["zyxomma"], prefixes=())
+    assert report.token_ids == [len(names) + len(languages)]
+    assert torch.equal(m.get_input_embeddings().weight[listed.get_lang_id("af")], row)

@@ -12,6 +12,7 @@ import pytest
 import torch
 from builders.reserved_tokenizers import COUNT, KINDS, sentencepiece_tokenizer, tokenizer
 from builders.tiny_tokenizers import logits, model, texts
+from builders.tiny_tokenizers import tokenizer as plain_tokenizer
 from tokenizers import AddedToken
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM, ByT5Tokenizer, ProcessorMixin
 
@@ -323,6 +324,13 @@ def test_tokenizers_of_the_hub(name, slot, data_folder, tmp_path) -> None:
     count = 994 if name.startswith("bert") else 100
     with pytest.raises(InvalidArgumentError, match=f"there are {count} unused tokens"):
         expand_vocabulary(m, old, [f"new{i}x" for i in range(count + 1)], slots="reserved")
+
+
+def test_sentinels_that_texts_use_most_are_taken_last() -> None:
+    m, t = model("bart", 420), plain_tokenizer("unigram")
+    t.add_tokens([f"<extra_id_{i}>" for i in range(100)])  # counting upwards, unlike T5's own
+    report = expand_vocabulary(m, t, NEW, slots="reserved", prefixes=())
+    assert [token.slot for token in report.tokens] == [f"<extra_id_{99 - i}>" for i in range(len(NEW))]
 
 
 def test_a_token_for_whole_words_is_a_piece_in_its_slot_and_that_is_said() -> None:

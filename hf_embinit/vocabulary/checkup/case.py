@@ -140,7 +140,9 @@ class Case:
         """The weights of normalisation layers: ones until they are trained."""
         opened = checkpoint_of(self.model)
         if self.stored is None and opened is None:
-            named = ((n, p.detach()) for n, p in self.model.named_parameters() if p.dim() == 1)
+            named = (
+                (n, p.detach()) for n, p in self.model.named_parameters() if p.dim() == 1 and not p.is_meta
+            )
         else:
             tensors = self.stored.tensors if opened is None else opened.files.tensors  # type: ignore[union-attr]
             lines = [t for t in tensors.values() if len(t.shape) == 1 and t.is_plain]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..id_fields import id_fields
-from ..new_ids import rows_beyond
+from transformers import PreTrainedTokenizerBase
+
+from ..id_fields import id_fields, unnamed_ids
+from ..new_ids import NAME_THEM, rows_beyond
 from .case import ROLES, Case
 from .finding import Finding
 
@@ -41,7 +43,7 @@ def nested_configs(case: Case) -> Iterator[Finding]:
 def configured_ids(case: Case) -> Iterator[Finding]:
     """A configuration names an id that has no row."""
     rows = case.size + rows_beyond(case.tables)
-    for field in id_fields(case.model, case.size):
+    for field in id_fields(case.tables, case.size):
         beyond = sorted(i for i in field.ids if i >= rows)
         if beyond:
             yield Finding(
@@ -50,6 +52,23 @@ def configured_ids(case: Case) -> Iterator[Finding]:
                 f"{type(field.holder).__name__}.{field.name} is {beyond[0]}, but there are {case.size} rows",
                 "Set it to the tokenizer's id, or to None",
             )
+
+
+def named_ids(case: Case) -> Iterator[Finding]:
+    """A tokenizer keeps ids in Python that none of its tokens has."""
+    fields: dict[str, list[int]] = {}
+    for field, i in (
+        unnamed_ids(case.tokenizer) if isinstance(case.tokenizer, PreTrainedTokenizerBase) else ()
+    ):
+        fields.setdefault(field, []).append(i)
+    for field, ids in fields.items():
+        yield Finding(
+            "warning",
+            "id_without_token",
+            f"{field} names {len(ids)} ids that the tokenizer has no token for, such as {ids[0]}: new tokens "
+            f"would get their rows",
+            NAME_THEM[0].upper() + NAME_THEM[1:],
+        )
 
 
 def generation_config(case: Case) -> Iterator[Finding]:
@@ -155,6 +174,7 @@ CHECKS = [
     config_size,
     nested_configs,
     configured_ids,
+    named_ids,
     generation_config,
     tokenizer_size,
     special_ids,
