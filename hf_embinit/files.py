@@ -206,7 +206,8 @@ def _move_up(hidden: Path) -> None:
         for path in made:
             os.replace(path, hidden.parent / path.name)
     except BaseException:
-        for path in made:
-            if not os.path.lexists(path):
-                os.replace(hidden.parent / path.name, path)
+        with uninterrupted():
+            for path in made:
+                if not os.path.lexists(path):
+                    os.replace(hidden.parent / path.name, path)
         raise

@@ -122,13 +122,10 @@ def main() -> None:
         print(f"[{len(ended)}/{len(missing)}] {told}", flush=True)
 
     how = {"max_runs": args.max_runs, "retry_failed": args.retry_failed, "report": report}
-    try:
-        if args.cluster is None:
-            studies.run_here(missing, launch, workers=args.workers, **how)
-        else:
-            studies.run_on_ray(missing, launch, address=args.cluster, **share, **how)
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
+    if args.cluster is None:
+        studies.run_here(missing, launch, workers=args.workers, **how)
+    else:
+        studies.run_on_ray(missing, launch, address=args.cluster, **share, **how)
     folder = launch.root / (study.name + ("-smoke" if args.smoke else ""))
     command = shlex.join(["python", "recipes/reproduce.py", *words])
     print("\n" + studies.write_study(study, launch, folder, command))

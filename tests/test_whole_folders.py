@@ -183,6 +183,24 @@ def test_a_folder_that_may_be_written_and_not_listed_is_written(tmp_path: Path, 
     assert (tmp_path / "words.txt").read_text() == "word"
 
 
+def test_a_second_interrupt_does_not_stop_what_was_moved_from_going_back(
+    tmp_path: Path, monkeypatch, heeds_ctrl_c
+) -> None:
+    (tmp_path / "out").mkdir()
+    moved, replace = list[str](), os.replace
+
+    def interrupted(source: Path, target: Path) -> None:
+        moved.append(Path(source).name)
+        if len(moved) in (3, 4):  # while files are moved up, and at the first that goes back
+            os.kill(os.getpid(), signal.SIGINT)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "out")
+    assert len(moved) > 4 and listed(tmp_path) == ["out"]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_interrupt_does_not_stop_the_cleaning_up(
     tmp_path: Path, monkeypatch, heeds_ctrl_c, number: int

@@ -205,6 +205,13 @@ translate.py --dataset multi30kk --output_dir o | --dataset 'multi30kk' is no fo
 translate.py --dataset data --output_dir o | data has no test split; give --test_file
 translate.py --source_lang xx --output_dir o | --source_lang 'xx' is not in the train split; it has: de, en
 translate.py --source_lang '' --output_dir o | --source_lang '': expected a text that is not empty
+translate.py --adam_beta1 2 --output_dir o | --adam_beta1 2.0: expected a number from 0 to below 1
+translate.py --warmup_steps nan --output_dir o | --warmup_steps nan: expected a finite number at least 0
+translate.py --neftune_noise_alpha -1 --output_dir o | --neftune_noise_alpha -1.0: expected a finite number
+translate.py --optim_args foo --output_dir o | --optim adamw_torch_fused, --optim_args foo:
+translate.py --optim galore_adamw --output_dir o | --optim galore_adamw: You need to
+translate.py --torch_compile_mode x --output_dir o | --torch_compile_mode x: known: default,
+translate.py --torch_compile_backend foo --output_dir o | --torch_compile_backend foo: known: aot_
 translate.py --d_model 0 --output_dir o | --d_model 0: expected a whole number of 1 or more
 translate.py --d_model 2.5 --output_dir o | --d_model/--d-model: invalid int value: '2.5'
 translate.py --dropout_rate nan --output_dir o | --dropout_rate nan: expected a finite number

@@ -32,7 +32,11 @@ def run_on_ray(
     except ImportError:
         raise InvalidArgumentError("--cluster needs Ray: pip install hf-embinit[cluster]") from None
 
-    ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
+    try:
+        ray.init(address=address, log_to_driver=False, ignore_reinit_error=True)
+    except (ConnectionError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        raise InvalidArgumentError(f"--cluster {address}: {said} (`ray start --head` starts one)") from error
     task: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=5)(execute)
     outcomes = []
     for stage in stages(runs[:max_runs], launch):

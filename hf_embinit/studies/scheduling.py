@@ -32,6 +32,7 @@ from typing import Any
 from .. import __version__
 from ..errors import DataNotFoundError, RunFolderError
 from ..files import file_sha256
+from ..interrupts import Terminated
 from ..records import NO_EFFECT, is_finished, list_checkpoints, shape_problem, to_plain, write_json
 from .study import RUN_PREFIX, Run, Study
 
@@ -410,7 +411,7 @@ def stopping_children() -> Iterator[None]:
         _stopped.set()
         for child in list(_children):
             child.send_signal(signal.SIGINT)
-        raise KeyboardInterrupt
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield

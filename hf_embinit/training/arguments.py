@@ -173,20 +173,23 @@ def _check_strategies(given: Namespace) -> None:
 
 _ALWAYS = ("do_train", "do_eval", "do_predict")
 """Flags of transformers' examples that a recipe reads and needs not."""
+BelowOne = Annotated[float, Wanted("a number from 0 to below 1", lambda x: 0 <= x < 1)]
 _OF_TRANSFORMERS: dict[str, Any] = {
     **dict.fromkeys(("per_device_train_batch_size", "per_device_eval_batch_size"), Count),
     "gradient_accumulation_steps": Count,
     **dict.fromkeys(("save_total_limit", "eval_accumulation_steps", "generation_num_beams"), Count | None),
     "generation_max_length": AtLeastTwo | None,
     "dataloader_num_workers": CountOrZero,
+    "dataloader_prefetch_factor": Count | None,
     "batch_eval_metrics": Annotated[bool, Wanted("False: a score is of all texts together", lambda b: not b)],
     "dataloader_drop_last": Annotated[bool, Wanted("False: a score is of all texts", lambda b: not b)],
     "eval_do_concat_batches": Annotated[bool, Wanted("True: a score is of all texts together", bool)],
     "seed": TrainingSeed,
     "data_seed": TrainingSeed | None,
     **dict.fromkeys(("learning_rate", "weight_decay", "max_grad_norm", "num_train_epochs"), NotNegative),
-    **dict.fromkeys(("adam_beta1", "adam_beta2", "adam_epsilon"), NotNegative),
-    "label_smoothing_factor": Annotated[float, Wanted("a number from 0 to below 1", lambda x: 0 <= x < 1)],
+    **dict.fromkeys(("adam_epsilon", "warmup_steps"), NotNegative),
+    "neftune_noise_alpha": NotNegative | None,
+    **dict.fromkeys(("adam_beta1", "adam_beta2", "label_smoothing_factor"), BelowOne),
     **dict.fromkeys(_ALWAYS, Annotated[bool, Wanted("True: a recipe trains and scores in one run", bool)]),
     "max_steps": Annotated[int, Wanted("1 or more, or -1 to go by epochs", lambda n: n == -1 or n > 0)],
     "output_dir": Text | None,

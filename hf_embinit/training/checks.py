@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterable
 
 import torch
-from transformers import GenerationConfig, TrainingArguments, get_scheduler
+from accelerate.utils import DynamoBackend
+from transformers import GenerationConfig, Trainer, TrainingArguments, get_scheduler
 from transformers.utils import is_liger_kernel_available
 
 from ..errors import InvalidArgumentError
@@ -63,7 +64,16 @@ def check_trainer(args: TrainingArguments) -> None:
         except OSError as error:
             said = str(error).partition("\n")[0]
             raise InvalidArgumentError(f"--generation_config {generation}: {said}") from None
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    _check_compilation(args)
+    try:
+        Trainer.get_optimizer_cls_and_kwargs(args, torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+    except (ImportError, ValueError) as error:
+        if args.optim_target_modules is None or isinstance(error, ImportError):
+            given = "" if args.optim_args is None else f", --optim_args {args.optim_args}"
+            raise InvalidArgumentError(
+                f"--optim {getattr(args.optim, 'value', args.optim)}{given}: {error}"
+            ) from None
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=args.learning_rate)
     kind, options = args.lr_scheduler_type, args.to_dict()["lr_scheduler_kwargs"] or {}
     try:
         get_scheduler(kind, optimizer, 1, 10, scheduler_specific_kwargs=dict(options))
@@ -71,6 +81,20 @@ def check_trainer(args: TrainingArguments) -> None:
         raise InvalidArgumentError(
             f"--lr_scheduler_type {getattr(kind, 'value', kind)}, --lr_scheduler_kwargs {options}: {error}"
         ) from None
+
+
+def _check_compilation(args: TrainingArguments) -> None:
+    """Raises `InvalidArgumentError` for a backend or a mode of `torch.compile` that there is not."""
+    backend = args.torch_compile_backend
+    known = [one.value.lower() for one in DynamoBackend]
+    if args.torch_compile and backend is not None and backend.lower() not in known:
+        raise InvalidArgumentError(f"--torch_compile_backend {backend}: known: {', '.join(sorted(known))}")
+    mode = args.torch_compile_mode
+    if args.torch_compile and mode is not None and backend in (None, "inductor"):
+        from torch._inductor import list_mode_options
+
+        if mode not in (modes := list_mode_options()):
+            raise InvalidArgumentError(f"--torch_compile_mode {mode}: known: {', '.join(modes)}")
 
 
 def warn_of_emulated_bf16(args: TrainingArguments) -> None:

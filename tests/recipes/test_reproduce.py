@@ -27,6 +27,7 @@ from builders.recipes import (
 from safetensors.torch import load_file
 
 from hf_embinit import __version__
+from hf_embinit.errors import InvalidArgumentError
 from hf_embinit.studies.clusters import run_on_ray
 from hf_embinit.studies.scheduling import Launch, outcome_of
 from hf_embinit.studies.study import load_study
@@ -230,6 +231,16 @@ SLOW = """
 
 
 @pytest.mark.timeout(900)
+def test_no_cluster_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: object) -> None:
+        raise ConnectionError("Could not find any running Ray instance.\nStart one.")
+
+    monkeypatch.setattr(pytest.importorskip("ray"), "init", init)
+    launch = Launch(tmp_path, tmp_path, data_dir=None)
+    with pytest.raises(InvalidArgumentError, match=r"--cluster auto: Could not find .* instance\. \(`ray st"):
+        run_on_ray([], launch, address="auto")
+
+
 def test_a_ray_cluster_loses_a_machine_and_no_run(tmp_path: Path) -> None:
     import ray
     from ray.cluster_utils import Cluster

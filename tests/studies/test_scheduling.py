@@ -23,6 +23,7 @@ from builders.studies import RECIPE, STUDY, starts
 
 from hf_embinit import __version__
 from hf_embinit.errors import DataNotFoundError, RunFolderError
+from hf_embinit.interrupts import Terminated
 from hf_embinit.studies import report as study_report
 from hf_embinit.studies import scheduling
 from hf_embinit.studies.clusters import slurm_script
@@ -139,8 +140,12 @@ def test_an_interrupted_driver_ends_its_run_which_has_not_failed(toy, tmp_path, 
     (run,) = load_study(name, seeds=1, only=["a/low"], overrides=[f"wait_for={go}"]).runs
 
     def drive() -> None:
-        with contextlib.suppress(KeyboardInterrupt):
+        told = KeyboardInterrupt if number == signal.SIGINT else Terminated
+        try:
             run_here([run], launch)
+        except KeyboardInterrupt as error:
+            assert type(error) is told  # by which `run_main` ends with 130 or 143
+            (tmp_path / "told").touch()
         while not go.exists():  # Python, too, may wait for its threads before it ends
             time.sleep(0.02)
 
@@ -155,7 +160,7 @@ def test_an_interrupted_driver_ends_its_run_which_has_not_failed(toy, tmp_path, 
         time.sleep(0.05)
     go.touch()
     driver.join()
-    assert status == "begun" and len(starts(launch, run)) == 1
+    assert status == "begun" and len(starts(launch, run)) == 1 and (tmp_path / "told").exists()
 
 
 def test_an_interrupted_driver_starts_no_run_after_one_that_still_finished(toy, tmp_path) -> None:
