@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -213,8 +213,13 @@ def balanced_shares(num_rows: int, ids: Tensor, num_old: int, *, generator: torc
             columns.append(order[there.to(order.device)])
             values.append(units[there].double() / n)
     index = torch.stack([torch.cat(rows), torch.cat([c.cpu() for c in columns])])
+    return sparse_shares(index, torch.cat(values), (num_rows, num_old))
+
+
+def sparse_shares(index: Tensor, values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Sparse shares `[R, N]` of values `[E]` at `index` `[2, E]`; those of one place are added."""
     with torch.sparse.check_sparse_tensor_invariants():  # the argument does not keep torch 2.11 from warning
-        return torch.sparse_coo_tensor(index, torch.cat(values), (num_rows, num_old)).coalesce()
+        return torch.sparse_coo_tensor(index, values, tuple(shape)).coalesce()
 
 
 def mixed_rows(x: Tensor, shares: Tensor) -> Tensor:

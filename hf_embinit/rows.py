@@ -33,7 +33,7 @@ from .initializers import (
     require_finite,
     required,
 )
-from .moments import mixed_rows
+from .moments import mixed_rows, sparse_shares
 from .retokenize import Recipe, TokenTexts, overlap_map, role_map, rows_of_table, solve
 from .tables import (
     EmbeddingTables,
@@ -282,8 +282,7 @@ class _Maker:
         part, groups = recipe.part_of(table.role, torch.tensor(list(ids)))
         context.report.update(report, steps=part.counts())
         entries = torch.stack([part.new_ids, part.indices])
-        with torch.sparse.check_sparse_tensor_invariants():  # torch 2.11 warns without
-            context.shares = torch.sparse_coo_tensor(entries, part.values, part.shape).coalesce()
+        context.shares = sparse_shares(entries, part.values, part.shape)
         if context.not_finite:
             old = self.tables.read_old(table, self.plan)  # broken rows, too, which `apply` refuses
         usable = context.usable_ids

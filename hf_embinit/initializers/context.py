@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..arguments import shown
 from ..errors import InvalidArgumentError
+from ..moments import sparse_shares
 from ..vectors import PretrainedVectors
 
 _BLOCK_ROWS = 8192
@@ -129,9 +130,7 @@ class InitContext:
                 kept = (rows + first == position) == (shares is one.shares)
                 found.append((torch.stack([rows + first, columns])[:, kept], values[kept]))
         where, values = (torch.cat(parts, -1) for parts in zip(*found, strict=True))
-        self.shares = torch.sparse_coo_tensor(
-            where, values, (self.num_rows, len(self.existing)), check_invariants=True
-        ).coalesce()
+        self.shares = sparse_shares(where, values, (self.num_rows, len(self.existing)))
 
     def require(self, name: str, for_init: str) -> Any:
         """The field `name`, or `InvalidArgumentError` saying which argument provides it."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..arguments import NotNegative
 from ..errors import InvalidArgumentError
-from ..moments import balanced_shares, distinct_rows, gaussian_rows, mean_row, mixed_rows
+from ..moments import balanced_shares, distinct_rows, gaussian_rows, mean_row, mixed_rows, sparse_shares
 from ..tokens import align, is_byte_sign
 from ..vectors import PretrainedVectors
 from .context import InitContext
@@ -205,9 +205,7 @@ def _means_of(context: InitContext, pieces: list[list[int]]) -> Tensor:
     if where := [(row, i) for row, ids in enumerate(pieces) for i in ids]:
         index = torch.tensor(where, device=existing.device).T
         values = torch.tensor([1 / len(pieces[row]) for row, _ in where], device=existing.device)
-        context.shares = torch.sparse_coo_tensor(
-            index, values, (len(pieces), len(existing)), check_invariants=True
-        ).coalesce()
+        context.shares = sparse_shares(index, values, (len(pieces), len(existing)))
     rows = torch.empty(context.shape, dtype=torch.float32, device=existing.device)
     by_length: dict[int, list[int]] = {}
     for i, ids in enumerate(pieces):
