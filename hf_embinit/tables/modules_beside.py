@@ -46,7 +46,9 @@ def changed_modules(source: Path, model: PreTrainedModel, tokenizer: Any) -> dic
         if kind not in _WIDTHS and (kind not in _IDS or old == new):
             continue
         file = source / path / "config.json"
-        settings = read_json(file, dict) if file.is_file() else {}
+        if not file.is_file():
+            continue
+        settings = read_json(file, dict)
         for key in _WIDTHS.get(kind, ()):
             if settings.get(key) is not None:
                 settings[key] = EmbeddingTables(model).vocab_size()

@@ -17,6 +17,7 @@ from ..tokens import tokenizer_of
 
 _ID_NAME = re.compile(
     r"(_token_ids?|_token_index|(^|_)(bos|eos|pad|unk|mask|sep|cls)_index"
+    r"|^(query|document)_prefix_id"
     r"|^(im|image|slice|newline)_?(start|end|newline|patch)?_id"
     r"|_?lang(_to)?_code(_to)?_id|^(lang|task)_to_id|^vocabulary_map"
     r"|^(begin_)?suppress_tokens|^(bad|force)_words_ids|^forced_decoder_ids|^sequence_bias)$"
@@ -137,8 +138,9 @@ def tokenizer_id_fields(tokenizer: Any) -> list[IdField]:
 def unnamed_ids(tokenizer: Any) -> Iterator[tuple[str, int]]:
     """Fields of a tokenizer and ids in them that are of no token: M2M100's languages, unless its files list
     them as tokens."""
-    named = {*tokenizer_of(tokenizer).get_vocab().values()}
-    for field in tokenizer_id_fields(tokenizer):
+    fields = tokenizer_id_fields(tokenizer)
+    named = {*tokenizer_of(tokenizer).get_vocab().values()} if fields else set()
+    for field in fields:
         for i in sorted(field.ids - named):
             yield f"{type(field.holder).__name__}.{field.name}", i
 
@@ -151,14 +153,18 @@ def _are_ids(value: Any) -> bool:
 
 def skipped_words(tables: EmbeddingTables) -> set[str]:
     """Tokens that a module around a model tells by name: those that a ColBERT does not score."""
-    return {word for module in tables.outer.modules() for word in getattr(module, "skiplist_words", ())}
+    lists = (getattr(module, "skiplist_words", None) for module in tables.outer.modules())
+    return {word for words in lists for word in words or ()}
 
 
 def find_skipped_words(tables: EmbeddingTables, tokenizer: Any) -> None:
     """Has modules around a model look the tokens of `skipped_words` up in a tokenizer that changed."""
     for module in tables.outer.modules():
-        if hasattr(module, "skiplist_words"):
+        words: Any = getattr(module, "skiplist_words", None)
+        if hasattr(module, "resolve_with_tokenizer"):
             module.resolve_with_tokenizer(tokenizer)  # type: ignore[operator]
+        elif words is not None and hasattr(module, "skiplist"):  # PyLate's ColBERT
+            module.skiplist = tokenizer.convert_tokens_to_ids(list(words))
 
 
 def ends_at_highest_id(model: PreTrainedModel) -> Iterator[tuple[str, bool]]:

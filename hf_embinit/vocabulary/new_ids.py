@@ -50,7 +50,9 @@ def check_size(tables: EmbeddingTables, size: int, rows: int, name: str) -> None
 
 def refuse_unnamed_ids(tokenizer: Any) -> None:
     """Raises `InvalidArgumentError` for a tokenizer with ids of no token, which others would get."""
-    for field, i in sorted(unnamed_ids(tokenizer), key=lambda found: found[1])[:1]:
+    first = min(unnamed_ids(tokenizer), key=lambda found: found[1], default=None)
+    if first is not None:
+        field, i = first
         raise InvalidArgumentError(
             f"{field} names id {i}, which the tokenizer has no token for and a new token would get: "
             f"{NAME_THEM}"

@@ -575,6 +575,17 @@ def test_a_bias_is_made_of_the_entries_that_the_row_is_made_of(build) -> None:
     torch.testing.assert_close(logits[..., 320], logits[..., dog])
 
 
+def test_a_bias_whose_only_source_was_overridden_is_the_mean() -> None:
+    m, t = bert(vocab_size=320), tokenizer("wordpiece")
+    (bias,) = EmbeddingTables(m).biases(EmbeddingTables(m).output_tables[0])
+    with torch.no_grad():
+        bias.normal_()
+    mean = float(bias.mean())
+    expand_vocabulary(m, t, ["hound"], "subword_mean", overrides={"hound": "zeros"}, prefixes=())
+    (bias,) = EmbeddingTables(m).biases(EmbeddingTables(m).output_tables[0])
+    assert float(bias[-1]) == pytest.approx(mean, abs=0.05)
+
+
 def test_scale_says_what_it_takes() -> None:
     m, t = model("gpt2", 320), tokenizer("byte_level")
     with pytest.raises(

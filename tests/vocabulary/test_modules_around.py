@@ -214,6 +214,34 @@ def test_a_splade_in_its_files_is_as_wide_as_its_logits(tmp_path) -> None:
     assert again.get_embedding_dimension() == again.encode(TEXTS).shape[1] == 321
 
 
+def test_a_colbert_of_pylate_skips_the_same_words() -> None:
+    class ColBERT(nn.Sequential):  # what PyLate 1.4 keeps, which looks nothing up again
+        def __init__(self, t: Any, words: list[str] | None) -> None:
+            super().__init__(model("bert", 320))
+            self.skiplist_words, self.document_prefix_id = words, t.vocab["the"]
+            self.skiplist = t.convert_tokens_to_ids(words) if words is not None else []
+
+    for words in ([".", "a"], None):
+        t = tokenizer("wordpiece")
+        m = ColBERT(t, words)
+        expand_vocabulary(m, t, ["zyxomma"], prefixes=())
+        prune_vocabulary(m, t, ["dog"])
+        assert m.skiplist == t.convert_tokens_to_ids(words or []) and t.vocab_size < 20
+        assert m.document_prefix_id == t.vocab["the"]
+        new = tokenizer("wordpiece", 300)
+        replace_tokenizer(m, t, new)
+        assert m.skiplist == new.convert_tokens_to_ids(words or [])
+        assert m.document_prefix_id == new.vocab["the"]
+
+
+def test_a_module_without_its_settings_is_no_obstacle(tmp_path) -> None:
+    m = sentence_transformers.SparseEncoder(saved_bert(tmp_path / "bert", BertForMaskedLM), device="cpu")
+    m.save_pretrained(str(tmp_path / "st"))
+    (tmp_path / "st" / "1_SpladePooling" / "config.json").unlink()
+    out = tmp_path / "out"
+    assert not main(["expand", str(tmp_path / "st"), "--tokens", "zyxomma", "--output_dir", str(out)])
+
+
 def test_ids_of_a_module_of_ones_own_follow() -> None:
     class Scorer(nn.Module):
         def __init__(self) -> None:
