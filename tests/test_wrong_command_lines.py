@@ -208,7 +208,7 @@ translate.py --source_lang '' --output_dir o | --source_lang '': expected a text
 translate.py --adam_beta1 2 --output_dir o | --adam_beta1 2.0: expected a number from 0 to below 1
 translate.py --warmup_steps nan --output_dir o | --warmup_steps nan: expected a finite number at least 0
 translate.py --neftune_noise_alpha -1 --output_dir o | --neftune_noise_alpha -1.0: expected a finite number
-translate.py --optim_args foo --output_dir o | --optim adamw_torch_fused, --optim_args foo (expected name=value
+translate.py --optim_args foo --output_dir o | --optim_args foo (expected name=value, ...): not enough
 translate.py --optim galore_adamw --output_dir o | --optim galore_adamw: You need to
 translate.py --torch_compile_mode x --output_dir o | --torch_compile_mode x: known: default,
 translate.py --torch_compile_backend foo --output_dir o | --torch_compile_backend foo: known: aot_

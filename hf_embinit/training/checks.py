@@ -69,7 +69,7 @@ def check_trainer(args: TrainingArguments) -> None:
         Trainer.get_optimizer_cls_and_kwargs(args, torch.nn.Linear(1, 1))  # type: ignore[arg-type]
     except (ImportError, ValueError) as error:
         if args.optim_target_modules is None or isinstance(error, ImportError):
-            given = "" if args.optim_args is None else f", --optim_args {args.optim_args} (expected name=value, ...)"
+            given = f", --optim_args {args.optim_args} (expected name=value, ...)" if args.optim_args else ""
             raise InvalidArgumentError(
                 f"--optim {getattr(args.optim, 'value', args.optim)}{given}: {error}"
             ) from None
